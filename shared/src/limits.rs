@@ -1,0 +1,61 @@
+//! Every bound that two programs share, each written once.
+//!
+//! Full means a defined, counted refusal, never growth. Bounds of one program alone stand in that program's own `limits`.
+
+/// The longest ICE ufrag that RFC 8839 section 5.4 allows, in characters.
+pub const ICE_UFRAG_MAX: usize = 256;
+
+/// Length of a routable ufrag that names an IPv4 owner, in characters.
+pub const UFRAG_LEN_IPV4: usize = 42;
+
+/// Length of a routable ufrag that names an IPv6 owner, in characters.
+pub const UFRAG_LEN_IPV6: usize = 58;
+
+/// Length of a derived ICE password, in characters (RFC 8839 asks for 22 or more).
+pub const ICE_PASSWORD_LEN: usize = 24;
+
+/// The largest trunk datagram, in bytes of UDP payload: a 9,000-byte path MTU less IP and UDP headers.
+pub const TRUNK_DATAGRAM_MAX: usize = 8_960;
+
+/// The trunk datagram for a 1,500-byte path MTU: less 40 bytes of IPv6 and 8 of UDP, so that it fits either family.
+pub const TRUNK_DATAGRAM_ETHERNET: usize = 1_452;
+
+/// The largest client packet that a record carries, in bytes. WebRTC keeps under 1,200; DTLS and IP allow 1,500.
+pub const CLIENT_PACKET_MAX: usize = 1_900;
+
+/// How many records one trunk datagram holds at the most: what the shortest records fill it with.
+pub const TRUNK_RECORDS_MAX: usize = 128;
+
+/// How far back a replay window reaches, in sequence numbers.
+pub const REPLAY_WINDOW: u32 = 1_024;
+
+/// How many trunk senders (boot ids) a receiver remembers; the one that was silent longest makes room.
+pub const REPLAY_SENDERS: usize = 1_024;
+
+/// How long a flow without packets is kept, in seconds.
+pub const FLOW_IDLE_SECS: u32 = 30;
+
+/// How long a call may take to connect, in seconds, before it is reaped.
+pub const CONNECT_SECS: u64 = 30;
+
+/// How long an interrupted session waits for its client, in seconds.
+pub const INTERRUPTED_SECS: u64 = 15;
+
+/// The largest SDP offer, in bytes. A browser's audio offer has about 3 KiB, one with video about 8 KiB.
+pub const SDP_MAX: usize = 64 * 1_024;
+
+/// How many ingress addresses an answer may advertise.
+pub const INGRESSES_PER_ANSWER_MAX: usize = 8;
+
+/// How many workers an owner may have: a shard is one byte.
+pub const SHARDS_MAX: usize = 256;
+
+/// The largest file (keyring, fleet, API keys) that is read, in bytes.
+pub const CONFIG_FILE_MAX: u64 = 4 * 1_024 * 1_024;
+
+const _: () = {
+    assert!(UFRAG_LEN_IPV4 <= UFRAG_LEN_IPV6 && UFRAG_LEN_IPV6 <= ICE_UFRAG_MAX);
+    assert!(TRUNK_DATAGRAM_ETHERNET <= TRUNK_DATAGRAM_MAX);
+    assert!(CLIENT_PACKET_MAX < TRUNK_DATAGRAM_MAX);
+    assert!(REPLAY_WINDOW.is_power_of_two() && REPLAY_WINDOW.is_multiple_of(64));
+};

@@ -1,0 +1,176 @@
+//! Files that are read again when they change: keyrings, the fleet, API keys.
+//!
+//! The library starts no thread and reads no clock: the program calls [`Reloader::poll`] about once a second from a timer
+//! of its own, off the packet path. A change is seen by modification time, length and inode, so that both an editor's
+//! write and an atomic replacement (as Kubernetes does with mounted Secrets) are noticed.
+
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::limits::CONFIG_FILE_MAX;
+
+/// A file that could not be read as text.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system refused.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is larger than [`CONFIG_FILE_MAX`].
+    #[error("{path} is larger than {CONFIG_FILE_MAX} bytes: is it the right file?")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads a configuration file whole, as UTF-8, when it is not larger than [`CONFIG_FILE_MAX`].
+///
+/// # Errors
+/// When it is larger, cannot be read, or is no UTF-8.
+pub fn read_small_file(path: &Path) -> Result<String, ReadError> {
+    let io = |source| ReadError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(io)?;
+    let mut text = String::new();
+    file.take(CONFIG_FILE_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(io)?;
+    if text.len() as u64 > CONFIG_FILE_MAX {
+        return Err(ReadError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    Ok(text)
+}
+
+/// What a file looked like when it was last read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stamp {
+    modified: (i64, i64),
+    length: u64,
+    inode: u64,
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().map(|meta| Stamp {
+        modified: (meta.mtime(), meta.mtime_nsec()),
+        length: meta.len(),
+        inode: meta.ino(),
+    })
+}
+
+/// Watches one file, and loads it anew when it changed.
+pub struct Reloader<T, E> {
+    path: PathBuf,
+    load: fn(&Path) -> Result<T, E>,
+    seen: Option<Stamp>,
+}
+
+impl<T, E> Reloader<T, E> {
+    /// Loads the file, and remembers how it looked.
+    ///
+    /// # Errors
+    /// Whatever `load` says.
+    pub fn new(path: &Path, load: fn(&Path) -> Result<T, E>) -> Result<(Self, T), E> {
+        // The stamp is taken first: a change between the two reads is then seen at the next poll.
+        let seen = stamp(path);
+        let value = load(path)?;
+        Ok((
+            Self {
+                path: path.to_owned(),
+                load,
+                seen,
+            },
+            value,
+        ))
+    }
+
+    /// The file that is watched.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the new value, or why it cannot be used, once for each change; nothing while the file stays as it was.
+    ///
+    /// A file that vanished is not a change: the last good value stays in use until there is another.
+    pub fn poll(&mut self) -> Option<Result<T, E>> {
+        let now = stamp(&self.path)?;
+        if self.seen == Some(now) {
+            return None;
+        }
+        self.seen = Some(now);
+        Some((self.load)(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct TempFile(PathBuf);
+
+    impl TempFile {
+        fn new(name: &str, text: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("firsthop-{}-{name}", std::process::id()));
+            std::fs::write(&path, text).expect("a writable temporary folder");
+            Self(path)
+        }
+    }
+
+    impl Drop for TempFile {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_change_is_reported_once() {
+        let file = TempFile::new("once", "one");
+        let (mut reloader, first) = Reloader::new(&file.0, read_small_file).expect("readable");
+        assert_eq!(first, "one");
+        assert!(reloader.poll().is_none());
+        std::fs::write(&file.0, "second").expect("writable");
+        assert_eq!(
+            reloader.poll().and_then(Result::ok).as_deref(),
+            Some("second")
+        );
+        assert!(reloader.poll().is_none());
+    }
+
+    #[test]
+    fn an_atomic_replacement_of_equal_length_is_a_change() {
+        let file = TempFile::new("replace", "aaa");
+        let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
+        let other = TempFile::new("replacement", "bbb");
+        std::fs::rename(&other.0, &file.0).expect("same file system");
+        assert_eq!(reloader.poll().and_then(Result::ok).as_deref(), Some("bbb"));
+    }
+
+    #[test]
+    fn a_vanished_file_keeps_the_last_value() {
+        let file = TempFile::new("vanish", "one");
+        let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
+        std::fs::remove_file(&file.0).expect("removable");
+        assert!(reloader.poll().is_none());
+    }
+
+    #[test]
+    fn a_huge_file_is_refused() {
+        let file = TempFile::new("huge", "");
+        let large = std::fs::File::create(&file.0).expect("writable");
+        large.set_len(CONFIG_FILE_MAX + 1).expect("sparse file");
+        assert!(matches!(
+            read_small_file(&file.0),
+            Err(ReadError::TooLarge { .. })
+        ));
+    }
+}
