@@ -1,0 +1,116 @@
+"""Fixtures: a test bed, the programs, callers; and what every test asserts at its end."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsthop import audio, namespaces
+from firsthop.audio import Samples
+from firsthop.caller import Caller
+from firsthop.namespaces import Testbed
+from firsthop.processes import Program
+from firsthop.stack import Stack
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+_PASSED: pytest.StashKey[bool] = pytest.StashKey()
+_PROGRAMS: pytest.StashKey[list[Program]] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes for the fixtures whether the test has passed, and adds the programs' last words to a failure."""
+    report = yield
+    if call.when == "call":
+        item.stash[_PASSED] = report.passed
+    if report.failed:
+        for program in item.stash.get(_PROGRAMS, []):
+            tail = "\n".join(line for _, line in program.lines[-60:])
+            report.sections.append((f"log of {program.name} ({call.when})", tail))
+    return report
+
+
+def pytest_sessionstart() -> None:
+    """Says at once when the tests cannot run here, and clears away what a killed run left."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.exit("the end-to-end tests make network namespaces: they need root and iproute2", returncode=2)
+    namespaces.remove_stale()
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Path:
+    """The folder with the built programs: `FIRSTHOP_BINARIES`, or what cargo builds now with the dev profile."""
+    if folder := os.environ.get("FIRSTHOP_BINARIES"):
+        return Path(folder)
+    subprocess.run(["cargo", "build", "--workspace", "--bins", "--locked"], cwd=REPOSITORY, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug"
+
+
+@pytest.fixture(scope="session")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """What the callers say."""
+    return audio.load(audio.speak(audio.TEXT, tmp_path_factory.mktemp("speech") / "spoken.wav"))
+
+
+@pytest.fixture
+def bed() -> Iterator[Testbed]:
+    """Client, server and stranger, for one test."""
+    with namespaces.testbed() as made:
+        yield made
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, bed: Testbed, binaries: Path, tmp_path: Path) -> Iterator[Stack]:
+    """The programs of one test, not yet started.
+
+    At the end each of them must stop when told to, and when the test has passed none may have warned of anything but
+    what the test expected.
+    """
+    made = Stack(bed, binaries, tmp_path)
+    request.node.stash[_PROGRAMS] = made.programs
+    try:
+        yield made
+        made.stop()
+        if request.node.stash.get(_PASSED, False):
+            assert made.complaints() == []
+    finally:
+        for program in made.programs:
+            program.kill()
+
+
+@pytest.fixture
+def caller(bed: Testbed, stack: Stack, spoken: Samples) -> Iterator[Callable[..., Caller]]:
+    """Makes callers in the client's namespace; all are closed when the test ends."""
+    made: list[Caller] = []
+
+    def make(**settings: Any) -> Caller:
+        new = Caller(bed.client, stack.url, settings.pop("samples", spoken), **settings)
+        made.append(new)
+        return new
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def launch(request: pytest.FixtureRequest) -> Iterator[Callable[..., Program]]:
+    """Starts any program (the scripts, say); what still runs when the test ends is killed."""
+    made: list[Program] = []
+    request.node.stash[_PROGRAMS] = made
+
+    def start(*arguments: Any, **settings: Any) -> Program:
+        program = Program(*arguments, **settings)
+        made.append(program)
+        return program
+
+    yield start
+    for program in made:
+        program.kill()

@@ -1,0 +1,314 @@
+"""A caller: an aiortc peer that speaks a WAV, records what it hears, and collects the events of the channel.
+
+Runs on a thread of its own inside a network namespace, with its own event loop; the methods may be called from a
+test's thread. It offers as a browser does, but without candidates (real clients do that), so that the server has
+nothing to go by but the packets that arrive.
+"""
+
+import asyncio
+import concurrent.futures
+import fractions
+import http.client
+import json
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
+from av import AudioFrame
+
+from .audio import RATE, Samples
+from .namespaces import Namespace
+
+T = TypeVar("T")
+
+FRAME_SAMPLES = RATE // 50
+
+
+@dataclass
+class Answer:
+    """What signaling said to an offer."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+    def error(self) -> dict[str, Any]:
+        """The error object of a refusal."""
+        return dict(json.loads(self.body)["error"])
+
+
+def request(
+    url: str,
+    method: str,
+    path: str,
+    body: str = "",
+    content_type: str | None = "application/sdp",
+    key: str | None = "dev",
+) -> Answer:
+    """One HTTP request to signaling, from the namespace of the calling thread."""
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=15)
+    headers = {}
+    if content_type:
+        headers["Content-Type"] = content_type
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    try:
+        connection.request(method, path, body.encode(), headers)
+        response = connection.getresponse()
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, names, response.read().decode())
+    finally:
+        connection.close()
+
+
+class Voice(MediaStreamTrack):
+    """Plays samples once in real time, 20 ms at a time, then silence."""
+
+    kind = "audio"
+
+    def __init__(self, samples: Samples) -> None:
+        super().__init__()
+        self._samples = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+        self._position = 0
+        self._start: float | None = None
+        self.speaking = False
+
+    def start(self) -> None:
+        """From the next frame on the samples are played; before, silence."""
+        self.speaking = True
+
+    async def recv(self) -> AudioFrame:
+        """The next frame, when it is due."""
+        if self.readyState != "live":
+            raise MediaStreamError
+        loop = asyncio.get_running_loop()
+        if self._start is None:
+            self._start, self._frames = loop.time(), 0
+        await asyncio.sleep(self._start + self._frames * 0.02 - loop.time())
+        piece = np.zeros(FRAME_SAMPLES, np.int16)
+        if self.speaking:
+            rest = self._samples[self._position : self._position + FRAME_SAMPLES]
+            piece[: len(rest)] = rest
+            self._position += FRAME_SAMPLES
+        frame = AudioFrame.from_ndarray(piece[np.newaxis, :], format="s16", layout="mono")
+        frame.sample_rate = RATE
+        frame.pts = self._frames * FRAME_SAMPLES
+        frame.time_base = fractions.Fraction(1, RATE)
+        self._frames += 1
+        return frame
+
+
+class Caller:
+    """One client of one call."""
+
+    def __init__(self, namespace: Namespace, url: str, samples: Samples, key: str = "dev") -> None:
+        self._namespace = namespace
+        self._url = url
+        self._key = key
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"caller in {namespace.name}", daemon=True)
+        self._thread.start()
+        self._news = threading.Condition()
+        self.events: list[dict[str, Any]] = []
+        self.states: list[str] = []
+        self._heard: list[tuple[int, Samples]] = []
+        self._clock_start: int | None = None
+        self.answer: Answer | None = None
+        self._voice: Voice | None = None
+        self._peer: RTCPeerConnection | None = None
+        self._samples = samples
+
+    # The thread and its loop.
+
+    def _run(self) -> None:
+        self._namespace.enter()
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise AssertionError(f"the caller was not done within {timeout:g} s") from None
+
+    # The call.
+
+    def offer(self) -> str:
+        """Makes the peer connection and its offer, without candidates."""
+        return self._do(self._offer(), 20)
+
+    async def _offer(self) -> str:
+        # The default configuration names a public STUN server; there is no such thing here.
+        peer = self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._voice = Voice(self._samples)
+        peer.addTrack(self._voice)
+        channel = peer.createDataChannel("oai-events")
+        self._channel: RTCDataChannel = channel
+        channel.on("message", self._event)
+        peer.on("track", self._track)
+
+        def state() -> None:
+            with self._news:
+                self.states.append(peer.connectionState)
+                self._news.notify_all()
+
+        peer.on("connectionstatechange", state)
+        await peer.setLocalDescription(await peer.createOffer())
+        lines = peer.localDescription.sdp.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(("a=candidate", "a=end-of-candidates")))
+
+    def post(self, offer: str) -> Answer:
+        """Sends an offer and keeps the answer."""
+        self.answer = self._do(asyncio.to_thread(self._post, offer), 30)
+        return self.answer
+
+    def _post(self, offer: str) -> Answer:
+        return request(self._url, "POST", "/v1/realtime/calls", offer, key=self._key)
+
+    def accept(self, sdp: str | None = None) -> None:
+        """Takes the answer (or `sdp` in its place); connecting begins."""
+        assert self.answer is not None
+        text = sdp or self.answer.body
+        self._do(self._accept(text), 30)
+
+    async def _accept(self, sdp: str) -> None:
+        assert self._peer is not None
+        await self._peer.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
+
+    def call(self, timeout: float = 30) -> None:
+        """Offers, takes the answer, and waits until connected and the channel has opened."""
+        answer = self.post(self.offer())
+        assert answer.status == 201, f"signaling answered {answer.status}: {answer.body}"
+        self.accept()
+        self.wait_for_state("connected", timeout)
+        self.wait_for_event("session.created", timeout)
+
+    def speak(self) -> None:
+        """Begins to speak the samples."""
+        assert self._voice is not None
+        self._loop.call_soon_threadsafe(self._voice.start)
+
+    def hang_up(self) -> Answer:
+        """Ends the call through signaling, as an app does."""
+        assert self.answer is not None
+        path = self.answer.headers["location"] + "/hangup"
+        return self._do(asyncio.to_thread(request, self._url, "POST", path, "", None, self._key), 30)
+
+    def send(self, event: dict[str, Any]) -> None:
+        """Sends an event up the channel."""
+        self._loop.call_soon_threadsafe(self._channel.send, json.dumps(event))
+
+    def close(self) -> None:
+        """Closes the peer connection and ends the thread."""
+        if not self._loop.is_running():
+            return
+        try:
+            if self._peer is not None:
+                self._do(self._peer.close(), 15)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(15)
+
+    # What the caller learns.
+
+    def _event(self, message: str) -> None:
+        with self._news:
+            self.events.append(json.loads(message))
+            self._news.notify_all()
+
+    def _track(self, track: MediaStreamTrack) -> None:
+        if track.kind == "audio":
+            self._listening = asyncio.ensure_future(self._listen(track))
+
+    async def _listen(self, track: MediaStreamTrack) -> None:
+        while True:
+            try:
+                frame = await track.recv()
+            except MediaStreamError:
+                return
+            assert (frame.sample_rate, frame.format.name) == (RATE, "s16")
+            mono = frame.to_ndarray().reshape(-1, frame.layout.nb_channels).mean(axis=1)
+            with self._news:
+                self._heard.append((frame.pts, mono.astype(np.float32) / 32768))
+                self._news.notify_all()
+
+    def _wait(self, what: str, timeout: float, condition: Any) -> Any:
+        deadline = time.monotonic() + timeout
+        with self._news:
+            while not (found := condition()):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise AssertionError(
+                        f"the caller did not see within {timeout:g} s: {what}; "
+                        f"states {self.states}, events {self.event_types()}"
+                    )
+                self._news.wait(left)
+            return found
+
+    def wait_for_state(self, state: str, timeout: float) -> None:
+        """Waits until the peer connection has been in a state."""
+        self._wait(f"state {state}", timeout, lambda: state in self.states)
+
+    def wait_for_event(self, kind: str, timeout: float, nth: int = 1) -> dict[str, Any]:
+        """The nth event of a type."""
+
+        def find() -> dict[str, Any] | None:
+            found = [event for event in self.events if event.get("type") == kind]
+            return found[nth - 1] if len(found) >= nth else None
+
+        return dict(self._wait(f"event {kind} ({nth})", timeout, find))
+
+    def event_types(self) -> list[str]:
+        """The types of the events so far, in order."""
+        return [str(event.get("type")) for event in self.events]
+
+    def heard(self) -> Samples:
+        """All that was received so far, each frame at the place that its timestamp gives it."""
+        with self._news:
+            frames = list(self._heard)
+        if not frames:
+            return np.zeros(0, np.float32)
+        first = frames[0][0]
+        length = max(pts - first + len(samples) for pts, samples in frames)
+        whole = np.zeros(length, np.float32)
+        for pts, samples in frames:
+            if pts >= first:
+                whole[pts - first : pts - first + len(samples)] = samples
+        return whole
+
+    def wait_for_heard(self, seconds: float, timeout: float) -> Samples:
+        """What was received, once it is this long."""
+        self._wait(
+            f"{seconds:g} s of sound",
+            timeout,
+            lambda: sum(len(samples) for _, samples in self._heard) >= seconds * RATE,
+        )
+        return self.heard()
+
+    def candidates(self) -> list[tuple[str, int]]:
+        """The addresses that the answer advertises, in its order."""
+        assert self.answer is not None
+        found = re.findall(r"^a=candidate:\S+ 1 udp \d+ (\S+) (\d+) typ host", self.answer.body, re.MULTILINE | re.I)
+        unique = dict.fromkeys((address, int(port)) for address, port in found)
+        return list(unique)
+
+    def selected_pair(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Local and remote address of the pair that ICE has selected."""
+
+        async def look() -> tuple[tuple[str, int], tuple[str, int]]:
+            assert self._peer is not None
+            connection = self._peer.sctp.transport.transport._connection  # type: ignore[union-attr]
+            pair = connection._nominated[1]
+            return pair.local_addr, pair.remote_addr
+
+        return self._do(look(), 5)

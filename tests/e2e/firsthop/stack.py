@@ -1,0 +1,179 @@
+"""The three programs in the server's namespace, each with its usual ports, started one by one.
+
+For tests that kill, restart or misconfigure one of them; `scripts/run` has a test of its own.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from . import metrics
+from .metrics import Metrics
+from .namespaces import Testbed
+from .processes import Program
+from .waiting import until
+
+RELAY_ADMIN, TRANSCEIVER_CONTROL, SIGNALING_METRICS = 9101, 5080, 9103
+UDP_PORT, HTTP_PORT = 3478, 8080
+KEY = "dev"
+READY_SECONDS = 30.0
+
+_FLEET = """\
+[[cluster]]
+id = 1
+name = "test"
+signaling = "http://{server}:{http}"
+relays = [{{ address = "127.0.0.1", cores = {cores} }}]
+
+[[ingress]]
+id = 0
+name = "first"
+ipv4 = "{server}:{udp}"
+ipv6 = "[{server_v6}]:{udp}"
+
+[[ingress]]
+id = 1
+name = "second"
+ipv4 = "{second}:{udp}"
+"""
+
+
+class Stack:
+    """Relay, transceiver and signaling of one test bed."""
+
+    def __init__(self, bed: Testbed, binaries: Path, directory: Path) -> None:
+        self.bed = bed
+        self.url = f"http://{Testbed.SERVER}:{HTTP_PORT}"
+        self.programs: list[Program] = []
+        #: Regular expressions for the warnings that this test means to cause.
+        self.expected_complaints: list[str] = []
+        self._binaries = binaries
+        self._directory = directory
+        #: Settings per program, to be changed before its start: flags without the dashes.
+        self.relay_settings: dict[str, str | Sequence[str]] = {
+            "listen": [
+                f"{Testbed.SERVER}:{UDP_PORT}",
+                f"{Testbed.SERVER_SECOND}:{UDP_PORT}",
+                f"[{Testbed.SERVER_V6}]:{UDP_PORT}",
+            ],
+            "cores": "1",
+            "spin": "off",
+        }
+        self.transceiver_settings: dict[str, str | Sequence[str]] = {"workers": "1", "backend": "echo"}
+        self.signaling_settings: dict[str, str | Sequence[str]] = {
+            "listen": f"{Testbed.SERVER}:{HTTP_PORT}",
+            "transceivers": f"http://127.0.0.1:{TRANSCEIVER_CONTROL}",
+        }
+        self.relay: Program | None = None
+        self.transceiver: Program | None = None
+        self.signaling: Program | None = None
+        self._write_files()
+
+    def _write_files(self) -> None:
+        directory = self._directory
+        subprocess.run([self._binaries / "keys", "init", directory], check=True, capture_output=True)
+        (directory / "control-secret").write_text(os.urandom(24).hex() + "\n")
+        digest = hashlib.sha256(KEY.encode()).hexdigest()
+        (directory / "api-keys.toml").write_text(f'[[key]]\nname = "test"\nsha256 = "{digest}"\n')
+        fleet = _FLEET.format(
+            server=Testbed.SERVER,
+            second=Testbed.SERVER_SECOND,
+            server_v6=Testbed.SERVER_V6,
+            http=HTTP_PORT,
+            udp=UDP_PORT,
+            cores=2,
+        )
+        (directory / "fleet.toml").write_text(fleet)
+
+    def _launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+        made = self.launch(program, settings)
+        made.wait_for_line(_says_ready, READY_SECONDS)
+        return made
+
+    def launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+        """Starts a program with these settings beside the usual files, and does not wait for it."""
+        directory = self._directory
+        flags = [
+            f"--keyring={directory}/data.toml",
+            f"--fleet={directory}/fleet.toml",
+            "--cluster=1",
+            "--log-format=json",
+        ]
+        if program != "relay":
+            flags.append(f"--control-secret-file={directory}/control-secret")
+        if program == "signaling":
+            flags += [f"--api-keyring={directory}/api.toml", f"--api-keys={directory}/api-keys.toml"]
+        for name, value in settings.items():
+            flags += [f"--{name}={one}" for one in ([value] if isinstance(value, str) else value)]
+        made = Program(
+            program,
+            self.bed.server.command(self._binaries / program, *flags),
+            self._directory / f"{program}.log",
+        )
+        self.programs.append(made)
+        return made
+
+    def start_relay(self) -> None:
+        """Starts the relay and waits until it is ready."""
+        self.relay = self._launch("relay", self.relay_settings)
+
+    def start_transceiver(self) -> None:
+        """Starts the transceiver and waits until it is ready."""
+        self.transceiver = self._launch("transceiver", self.transceiver_settings)
+
+    def start_signaling(self) -> None:
+        """Starts signaling and waits until it can place calls."""
+        self.signaling = self._launch("signaling", self.signaling_settings)
+        until("signaling is ready to place calls", self.signaling_ready, READY_SECONDS)
+
+    def start(self) -> None:
+        """Starts all three, and closes the server to all but the public ports."""
+        self.bed.admit_only(UDP_PORT, HTTP_PORT)
+        self.start_transceiver()
+        self.start_relay()
+        self.start_signaling()
+
+    def signaling_ready(self) -> bool:
+        """Whether signaling says that it can place calls."""
+        return metrics.get(self.bed.server, HTTP_PORT, "/readyz", Testbed.SERVER)[0] == 200
+
+    def relay_metrics(self) -> Metrics:
+        """A scrape of the relay."""
+        return metrics.scrape(self.bed.server, RELAY_ADMIN)
+
+    def transceiver_metrics(self) -> Metrics:
+        """A scrape of the transceiver."""
+        return metrics.scrape(self.bed.server, TRANSCEIVER_CONTROL)
+
+    def signaling_metrics(self) -> Metrics:
+        """A scrape of signaling."""
+        return metrics.scrape(self.bed.server, SIGNALING_METRICS)
+
+    def stop(self) -> None:
+        """Stops what still runs; every program must end by itself with exit status 0."""
+        failures = []
+        for program in (self.signaling, self.relay, self.transceiver):
+            if program is not None and program.running():
+                status = program.stop()
+                if status != 0:
+                    failures.append(f"{program.name} ended with status {status} on SIGTERM")
+        for program in self.programs:
+            if program.running():
+                program.kill()
+        assert not failures, "; ".join(failures)
+
+    def complaints(self) -> list[str]:
+        """What any of the programs, dead ones too, warned of and the test did not expect."""
+        return [
+            f"{program.name}: {line}"
+            for program in self.programs
+            for line in program.complaints()
+            if not any(re.search(expected, line) for expected in self.expected_complaints)
+        ]
+
+
+def _says_ready(line: str) -> bool:
+    return '"ready"' in line or " ready" in line
