@@ -1,0 +1,512 @@
+//! The flow table: which sessions a client address stands for, for packets that carry no ufrag.
+//!
+//! A flow is a client address at one ingress over one transport: a client that checks two advertised addresses from one
+//! port has two flows. It holds one or two *claims*, each a session at an owner's worker. A claim is *provisional* until
+//! its owner proves that the session's client really has this address; at most one claim of a flow is proven, and:
+//!
+//! - a proof makes the claim the only one of its flow;
+//! - a provisional claim never displaces a proven one; a third claim replaces the older provisional one;
+//! - provisional claims of all flows stand in one bounded queue, and a new one evicts the oldest when it is full, so that
+//!   borrowed source addresses cost the borrowers' own kind only;
+//! - flows with a proven claim are bounded by the rest of the table. So a free slot is there whenever a claim needs one:
+//!   `flows <= proven + provisional <= capacity`.
+//!
+//! Every operation is O(1). Nothing is allocated after the start: 64 bytes per flow in one cache line, 16 to 32 in the
+//! index, 16 in the queue and 8 in the expiry wheel. The table knows no trunk; claims that it removes are returned, for the
+//! router to give their trunks back.
+
+use std::net::IpAddr;
+
+use firsthop_shared::address::{ClientAddr, FlowHandle, IngressId, Restart, SessionId};
+use siphasher::sip::SipHasher13;
+
+use crate::fifo::Fifo;
+use crate::index::Index;
+use crate::limits::{
+    CLAIMS_PER_FLOW, FLOW_IDLE_TICKS, FLOW_SLOT_BITS, FLOWS_MAX, PROVISIONAL_SHARE, WHEEL_TICK_BITS,
+};
+use crate::trunks::TrunkId;
+use crate::wheel::Wheel;
+
+/// How a client's packets travel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// Over UDP.
+    Udp,
+    /// Over TCP (RFC 6544), framed.
+    Tcp,
+}
+
+/// The key of a flow: ingress, transport and client address, in 20 comparable and hashable bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FlowKey {
+    ip: [u64; 2],
+    /// Port, ingress, and one bit each for IPv6 and TCP.
+    tail: u32,
+}
+
+impl FlowKey {
+    /// Makes the key of a client at an ingress.
+    #[must_use]
+    pub fn new(ingress: IngressId, transport: Transport, client: &ClientAddr) -> Self {
+        let (ip, family) = match client.ip() {
+            IpAddr::V4(v4) => ([u64::from(v4.to_bits()), 0], 0),
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                ([(bits >> 64) as u64, bits as u64], 1)
+            }
+        };
+        let tcp = u32::from(transport == Transport::Tcp);
+        Self {
+            ip,
+            tail: u32::from(client.port()) << 16 | u32::from(ingress.0) << 8 | tcp << 1 | family,
+        }
+    }
+
+    fn hash(&self, hasher: &SipHasher13) -> u32 {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&self.ip[0].to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.ip[1].to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.tail.to_ne_bytes());
+        hasher.hash(&bytes) as u32
+    }
+}
+
+/// A session's hold on a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Claim {
+    /// The session at its owner.
+    pub session: SessionId,
+    /// The trunk to the owner's worker: (owner, shard).
+    pub trunk: TrunkId,
+    /// The ICE restart of the newest request that made or renewed the claim.
+    pub restart: Restart,
+}
+
+impl Claim {
+    /// Whether both stand for the same session at the same owner's worker.
+    fn same(&self, other: &Claim) -> bool {
+        self.session == other.session && self.trunk == other.trunk
+    }
+}
+
+/// The claims that an operation removed besides what it was asked for: at most one each way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// Made room in the full queue of provisional claims.
+    pub evicted: Option<Claim>,
+    /// Gave way at the same flow.
+    pub displaced: Option<Claim>,
+}
+
+/// What became of a request for a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// The flow.
+    pub handle: FlowHandle,
+    /// Whether the claim is new; else it was there and has been renewed.
+    pub added: bool,
+    /// What had to go.
+    pub removed: Removed,
+}
+
+/// What became of a proof.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Proof {
+    /// Whether the claim has become proven by it: it was not, and the table had room for one more.
+    pub promoted: bool,
+    /// Whether it stays provisional, because as many flows are proven as the table keeps room for.
+    pub refused: bool,
+    /// The other claim of the flow, which is gone.
+    pub displaced: Option<Claim>,
+}
+
+/// What became of a restored flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restored {
+    /// Whether it had to be made provisional although its record was proven.
+    pub refused: bool,
+    /// What made room in the full queue of provisional claims.
+    pub evicted: Option<Claim>,
+}
+
+/// How full a table is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlowCounts {
+    /// Flows with any claim.
+    pub flows: u32,
+    /// Flows with a proven claim.
+    pub proven: u32,
+    /// Provisional claims.
+    pub provisional: u32,
+}
+
+const LIVE: [u8; CLAIMS_PER_FLOW] = [1, 2];
+const PROVEN: [u8; CLAIMS_PER_FLOW] = [4, 8];
+/// Of two provisional claims the second is the older one.
+const SECOND_IS_OLDER: u8 = 16;
+
+/// One flow: everything that a packet needs, in one cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Slot {
+    key: FlowKey,
+    claims: [Claim; CLAIMS_PER_FLOW],
+    /// Tick of the last packet either way.
+    last_seen: u32,
+    /// The low bits of the key's hash, to find the bucket on removal.
+    hash: u32,
+    generation: u16,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    fn is_live(&self, claim: usize) -> bool {
+        self.flags & LIVE[claim] != 0
+    }
+
+    fn is_proven(&self, claim: usize) -> bool {
+        self.flags & PROVEN[claim] != 0
+    }
+
+    fn find(&self, claim: &Claim) -> Option<usize> {
+        (0..CLAIMS_PER_FLOW).find(|i| self.is_live(*i) && self.claims[*i].same(claim))
+    }
+}
+
+/// A flow that was found. Valid until the next change of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found(u32);
+
+/// The flow table of one core.
+pub struct Flows {
+    slots: Box<[Slot]>,
+    /// Free slots; the last one is the next to be taken.
+    free: Vec<u32>,
+    index: Index,
+    hasher: SipHasher13,
+    wheel: Wheel,
+    fifo: Fifo,
+    proven: u32,
+    proven_max: u32,
+}
+
+impl Flows {
+    /// Allocates a table of `capacity` flows (4 to [`FLOWS_MAX`]), a quarter of them for provisional claims.
+    ///
+    /// `hash` keys the index, `generation` (its low 12 bits) starts the handles: both random. `now` is in ticks.
+    #[must_use]
+    pub(crate) fn new(capacity: u32, hash: [u64; 2], generation: u16, now: u32) -> Self {
+        let capacity = capacity.clamp(PROVISIONAL_SHARE, FLOWS_MAX);
+        let provisional = capacity / PROVISIONAL_SHARE;
+        let vacant = Slot {
+            key: FlowKey::default(),
+            claims: [Claim::default(); CLAIMS_PER_FLOW],
+            last_seen: 0,
+            hash: 0,
+            generation: generation & GENERATION_MASK,
+            flags: 0,
+        };
+        Self {
+            slots: vec![vacant; capacity as usize].into_boxed_slice(),
+            free: (0..capacity).rev().collect(),
+            index: Index::new(capacity),
+            hasher: SipHasher13::new_with_keys(hash[0], hash[1]),
+            wheel: Wheel::new(capacity, now),
+            fifo: Fifo::new(capacity * CLAIMS_PER_FLOW as u32, provisional),
+            proven: 0,
+            proven_max: capacity - provisional,
+        }
+    }
+
+    /// How many flows and claims there are.
+    #[must_use]
+    pub fn counts(&self) -> FlowCounts {
+        FlowCounts {
+            flows: (self.slots.len() - self.free.len()) as u32,
+            proven: self.proven,
+            provisional: self.fifo.len(),
+        }
+    }
+
+    /// The claims of a flow and whether each is proven. For tests and hand-over, not for the packet path.
+    pub fn claims(&self, key: FlowKey) -> impl Iterator<Item = (Claim, bool)> + '_ {
+        let slot = self.find(&key).map(|found| &self.slots[found.0 as usize]);
+        (0..CLAIMS_PER_FLOW).filter_map(move |i| {
+            let slot = slot.filter(|slot| slot.is_live(i))?;
+            Some((slot.claims[i], slot.is_proven(i)))
+        })
+    }
+
+    /// The flow of a key.
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<Found> {
+        let hash = key.hash(&self.hasher);
+        self.index
+            .find(hash, |slot| self.slots[slot as usize].key == *key)
+            .map(Found)
+    }
+
+    /// The flow of a handle that a record brought back, if the handle still stands for this key and session.
+    pub(crate) fn find_handle(
+        &self,
+        handle: FlowHandle,
+        key: &FlowKey,
+        session: SessionId,
+    ) -> Option<Found> {
+        let at = handle.0 & (FLOWS_MAX - 1);
+        let slot = self.slots.get(at as usize)?;
+        let holds =
+            (0..CLAIMS_PER_FLOW).any(|i| slot.is_live(i) && slot.claims[i].session == session);
+        (holds && handle == handle_of(at, slot) && slot.key == *key).then_some(Found(at))
+    }
+
+    /// The handle by which an owner can name the flow.
+    pub(crate) fn handle(&self, found: Found) -> FlowHandle {
+        handle_of(found.0, &self.slots[found.0 as usize])
+    }
+
+    /// The live claims of a flow, at least one.
+    pub(crate) fn live(&self, found: Found) -> [Option<Claim>; CLAIMS_PER_FLOW] {
+        let slot = &self.slots[found.0 as usize];
+        std::array::from_fn(|i| slot.is_live(i).then_some(slot.claims[i]))
+    }
+
+    /// Notes that a packet passed: the idle time starts anew.
+    pub(crate) fn touch(&mut self, found: Found, now: u32) {
+        self.slots[found.0 as usize].last_seen = now;
+    }
+
+    /// Makes or renews a claim on the strength of a verified request. A new claim is provisional.
+    pub(crate) fn bind(&mut self, now: u32, key: &FlowKey, claim: Claim) -> Bound {
+        let mut removed = Removed::default();
+        if let Some(found) = self.find(key) {
+            let slot = &mut self.slots[found.0 as usize];
+            slot.last_seen = now;
+            if let Some(i) = slot.find(&claim) {
+                slot.claims[i].restart = claim.restart;
+                return Bound {
+                    handle: self.handle(found),
+                    added: false,
+                    removed,
+                };
+            }
+            if slot.is_live(0) && slot.is_live(1) {
+                let give_way = older_provisional(slot);
+                removed.displaced = Some(slot.claims[give_way]);
+                self.drop_claim(found.0, give_way);
+            }
+        }
+        if self.fifo.is_full() {
+            removed.evicted = self.evict();
+        }
+        // The eviction may have taken this very flow.
+        let at = match self.find(key) {
+            Some(found) => found.0,
+            None => self.allocate(now, key),
+        };
+        self.add_claim(at, claim);
+        Bound {
+            handle: self.handle(Found(at)),
+            added: true,
+            removed,
+        }
+    }
+
+    /// Makes a flow anew from an authenticated downlink record. The caller has seen that the key has none.
+    ///
+    /// A claim that is to be proven and finds no room among the proven ones is made provisional.
+    pub(crate) fn restore(
+        &mut self,
+        now: u32,
+        key: &FlowKey,
+        claim: Claim,
+        proven: bool,
+    ) -> Restored {
+        let proven_now = proven && self.proven < self.proven_max;
+        let evicted = if !proven_now && self.fifo.is_full() {
+            self.evict()
+        } else {
+            None
+        };
+        let at = self.allocate(now, key);
+        if proven_now {
+            let slot = &mut self.slots[at as usize];
+            slot.claims[0] = claim;
+            slot.flags = LIVE[0] | PROVEN[0];
+            self.proven += 1;
+        } else {
+            self.add_claim(at, claim);
+        }
+        Restored {
+            refused: proven && !proven_now,
+            evicted,
+        }
+    }
+
+    /// Marks a claim of the flow proven by a fresh proof, which ends every other claim of the flow.
+    ///
+    /// Returns nothing when `same` accepts no claim.
+    pub(crate) fn prove(
+        &mut self,
+        found: Found,
+        mut same: impl FnMut(&Claim) -> bool,
+    ) -> Option<Proof> {
+        let slot = &self.slots[found.0 as usize];
+        let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_live(*i) && same(&slot.claims[*i]))?;
+        let other = 1 - i;
+        let mut proof = Proof {
+            promoted: false,
+            refused: false,
+            displaced: None,
+        };
+        if slot.is_live(other) {
+            proof.displaced = Some(slot.claims[other]);
+            self.drop_claim(found.0, other);
+        }
+        if !self.slots[found.0 as usize].is_proven(i) {
+            if self.proven < self.proven_max {
+                self.fifo.remove(node(found.0, i));
+                self.slots[found.0 as usize].flags |= PROVEN[i];
+                self.proven += 1;
+                proof.promoted = true;
+            } else {
+                proof.refused = true;
+            }
+        }
+        Some(proof)
+    }
+
+    /// Removes one claim of the flow, and the flow with its last claim. Returns the claim, if `same` accepted one.
+    pub(crate) fn remove(
+        &mut self,
+        found: Found,
+        mut same: impl FnMut(&Claim) -> bool,
+    ) -> Option<Claim> {
+        let slot = &self.slots[found.0 as usize];
+        let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_live(*i) && same(&slot.claims[*i]))?;
+        let claim = slot.claims[i];
+        self.drop_claim(found.0, i);
+        self.free_if_empty(found.0);
+        Some(claim)
+    }
+
+    /// Takes the next flow that was idle too long out of the table, within `budget` looks (counted down).
+    ///
+    /// Returns its claims, or nothing when no flow is due or the budget is used up.
+    pub(crate) fn expire(
+        &mut self,
+        now: u32,
+        budget: &mut u32,
+    ) -> Option<[Option<Claim>; CLAIMS_PER_FLOW]> {
+        while *budget > 0 {
+            let at = self.wheel.take_due(now)?;
+            *budget -= 1;
+            let deadline = self.slots[at as usize].last_seen + FLOW_IDLE_TICKS;
+            if deadline >> WHEEL_TICK_BITS >= now >> WHEEL_TICK_BITS {
+                self.wheel.add(at, deadline);
+                continue;
+            }
+            let claims = self.live(Found(at));
+            for (i, claim) in claims.iter().enumerate() {
+                if claim.is_some() {
+                    self.drop_claim(at, i);
+                }
+            }
+            self.free(at);
+            return Some(claims);
+        }
+        None
+    }
+
+    /// Drops the oldest provisional claim, and its flow when it was the last claim of it.
+    fn evict(&mut self) -> Option<Claim> {
+        let node = self.fifo.oldest()?;
+        let (at, i) = (
+            node / CLAIMS_PER_FLOW as u32,
+            node as usize % CLAIMS_PER_FLOW,
+        );
+        let claim = self.slots[at as usize].claims[i];
+        self.drop_claim(at, i);
+        self.free_if_empty(at);
+        Some(claim)
+    }
+
+    /// Takes a free slot. There is one: see the inequality at the top, with room made for the claim that is to come.
+    fn allocate(&mut self, now: u32, key: &FlowKey) -> u32 {
+        let Some(at) = self.free.pop() else {
+            unreachable!("flows never outnumber proven flows and provisional claims");
+        };
+        let hash = key.hash(&self.hasher);
+        let slot = &mut self.slots[at as usize];
+        slot.key = *key;
+        slot.hash = hash;
+        slot.last_seen = now;
+        slot.flags = 0;
+        self.index.insert(hash, at);
+        self.wheel.add(at, now + FLOW_IDLE_TICKS);
+        at
+    }
+
+    fn add_claim(&mut self, at: u32, claim: Claim) {
+        let slot = &mut self.slots[at as usize];
+        let i = usize::from(slot.is_live(0));
+        debug_assert!(!slot.is_live(i), "a flow with two claims takes no third");
+        slot.claims[i] = claim;
+        slot.flags |= LIVE[i];
+        // The claim that was there before is the older one.
+        slot.flags &= !SECOND_IS_OLDER;
+        if i == 0 && slot.is_live(1) {
+            slot.flags |= SECOND_IS_OLDER;
+        }
+        self.fifo.push(node(at, i));
+    }
+
+    fn drop_claim(&mut self, at: u32, i: usize) {
+        let slot = &mut self.slots[at as usize];
+        if slot.is_proven(i) {
+            self.proven -= 1;
+        } else {
+            self.fifo.remove(node(at, i));
+        }
+        slot.flags &= !(LIVE[i] | PROVEN[i] | SECOND_IS_OLDER);
+    }
+
+    fn free_if_empty(&mut self, at: u32) {
+        let slot = &self.slots[at as usize];
+        if !slot.is_live(0) && !slot.is_live(1) {
+            self.wheel.remove(at);
+            self.free(at);
+        }
+    }
+
+    /// Gives back a slot without claims that is off the wheel; handles to it end.
+    fn free(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        self.index.remove(slot.hash, at);
+        self.free.push(at);
+    }
+}
+
+const GENERATION_MASK: u16 = (1 << (u32::BITS - FLOW_SLOT_BITS)) - 1;
+
+fn handle_of(at: u32, slot: &Slot) -> FlowHandle {
+    FlowHandle(u32::from(slot.generation) << FLOW_SLOT_BITS | at)
+}
+
+fn node(at: u32, claim: usize) -> u32 {
+    at * CLAIMS_PER_FLOW as u32 + claim as u32
+}
+
+/// Of a flow's two claims the one that a third replaces: never the proven one.
+fn older_provisional(slot: &Slot) -> usize {
+    if slot.is_proven(0) {
+        1
+    } else if slot.is_proven(1) {
+        0
+    } else {
+        usize::from(slot.flags & SECOND_IS_OLDER != 0)
+    }
+}

@@ -1,0 +1,43 @@
+//! The relay's decisions, as a pure library: what becomes of each packet, and nothing about how packets come and go.
+//!
+//! A relay stands between clients and the transceivers that own their sessions. It keeps no session, decrypts nothing and
+//! answers nobody; it routes. What makes that possible is that a client's first packet, a STUN request, carries the owner's
+//! address in its ufrag, sealed by the fleet. The relay verifies such a request in full, remembers for the packets without
+//! a ufrag which session the sender's address stands for, and packs what goes to one owner's worker into few datagrams.
+//!
+//! One [`Router`] belongs to one core and shares nothing with another. It reads no clock and no random source, owns no
+//! socket and no packet memory: time, seeds and frames are arguments, and every decision is a small value. So the glommio
+//! pump, a load generator and a simulation drive the same code.
+//!
+//! - [`router`] holds the state of a core, [`uplink`] and [`downlink`] its decisions;
+//! - [`flows`] knows which sessions an address stands for, and how sure that is; `index`, `fifo` and `wheel` are its parts;
+//! - [`trunks`] packs;
+//! - [`steering`] says which core a client's packets reach;
+//! - [`reason`] names why something was dropped, and counts;
+//! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
+//!
+//! After the start nothing allocates; every table is bounded, every operation is O(1), and full means a counted refusal.
+
+pub mod config;
+pub mod downlink;
+mod fifo;
+pub mod flows;
+mod index;
+pub mod limits;
+pub mod reason;
+pub mod router;
+pub mod steering;
+pub mod time;
+pub mod trunks;
+pub mod uplink;
+mod wheel;
+
+pub use config::{ConfigError, IngressPath, Placement, RouterConfig, Seeds};
+pub use downlink::DownVerdict;
+pub use flows::{FlowCounts, Transport};
+pub use reason::{Counters, Reason};
+pub use router::Router;
+pub use steering::{Instruction, Steering};
+pub use time::Micros;
+pub use trunks::{BufferId, Datagram, Piece, Span, TrunkId};
+pub use uplink::{Forward, RouteTo, Verdict};

@@ -1,0 +1,76 @@
+//! Every bound of one relay core, each written once.
+//!
+//! Full means a defined, counted refusal or eviction, never growth. What two programs share stands in
+//! [`firsthop_shared::limits`].
+
+use firsthop_shared::limits::{
+    CLIENT_PACKET_MAX, FLOW_IDLE_SECS, TRUNK_DATAGRAM_ETHERNET, TRUNK_DATAGRAM_MAX,
+    TRUNK_RECORDS_MAX,
+};
+use firsthop_shared::trunk::{DATAGRAM_HEADER_LEN, RECORD_HEADER_MAX};
+
+use crate::time::Micros;
+
+/// How many bits of a flow handle name the slot; the rest is the slot's generation.
+pub const FLOW_SLOT_BITS: u32 = 20;
+
+/// The most flows that one core can hold: what the handle can name.
+pub const FLOWS_MAX: u32 = 1 << FLOW_SLOT_BITS;
+
+/// Flows per core unless set.
+pub const FLOWS_DEFAULT: u32 = 65_536;
+
+/// One flow in this many may be provisional. The rest of the table is kept for proven ones, so that no number of valid
+/// requests with borrowed source addresses can fill it.
+pub const PROVISIONAL_SHARE: u32 = 4;
+
+/// How many claims one flow can hold: the sessions that a packet without a ufrag is sent to.
+pub const CLAIMS_PER_FLOW: usize = 2;
+
+/// Owner workers (owner, shard) that one core can send to at a time, unless set.
+pub const TRUNKS_DEFAULT: u16 = 4_096;
+
+/// Records that wait in open and ready datagrams, unless set. A core never has more than its receive buffers, twice.
+pub const PENDING_DEFAULT: u32 = 16_384;
+
+/// Records in one trunk datagram at the most, and so pieces per datagram.
+pub const RECORDS_PER_DATAGRAM: u16 = TRUNK_RECORDS_MAX as u16;
+
+/// The trunk datagram of a destination whose path MTU nobody has learned yet, in bytes of UDP payload.
+pub const DATAGRAM_LIMIT_DEFAULT: u16 = TRUNK_DATAGRAM_ETHERNET as u16;
+
+/// The smallest datagram limit that a path can set: the IPv6 minimum MTU of 1,280 less headers. Less is a lie of the path.
+pub const DATAGRAM_LIMIT_MIN: u16 = 1_232;
+
+/// How long the oldest record of a trunk may wait for company while the core is never idle, unless set.
+pub const LINGER_DEFAULT: Micros = Micros(200);
+
+/// How many entries of the expiry wheel one call looks at, unless the caller says otherwise.
+pub const EXPIRY_BUDGET: u32 = 256;
+
+/// Idle time after which a flow is forgotten, in [ticks](crate::time::Micros::ticks).
+pub const FLOW_IDLE_TICKS: u32 = Micros(FLOW_IDLE_SECS as u64 * 1_000_000).ticks();
+
+/// How many ticks one bucket of the expiry wheel spans, as a power of two: 16 ticks, 1.05 s.
+pub const WHEEL_TICK_BITS: u32 = 4;
+
+/// Buckets of the expiry wheel.
+pub const WHEEL_BUCKETS: u32 = 32;
+
+/// Cores of one relay: the length of one SO_REUSEPORT group that a steering program can name.
+pub const CORES_MAX: u16 = 256;
+
+const _: () = {
+    // A deadline never reaches around the wheel onto the bucket that is being swept.
+    assert!((FLOW_IDLE_TICKS >> WHEEL_TICK_BITS) + 2 < WHEEL_BUCKETS);
+    assert!(WHEEL_BUCKETS.is_power_of_two());
+    // A slot number and the end-of-list marks of the intrusive lists share 32 bits with two claims per slot.
+    assert!(FLOWS_MAX as u64 * CLAIMS_PER_FLOW as u64 + (WHEEL_BUCKETS as u64) < u32::MAX as u64);
+    assert!(PROVISIONAL_SHARE >= 2);
+    // The largest client packet alone may exceed an Ethernet datagram (it is sent in fragments), never the largest.
+    assert!(DATAGRAM_HEADER_LEN + RECORD_HEADER_MAX + CLIENT_PACKET_MAX <= TRUNK_DATAGRAM_MAX);
+    assert!(DATAGRAM_LIMIT_MIN <= DATAGRAM_LIMIT_DEFAULT);
+    // Lengths of datagrams and counts of records are 16 bits.
+    assert!(TRUNK_DATAGRAM_MAX <= u16::MAX as usize);
+    assert!(TRUNK_RECORDS_MAX <= TRUNK_DATAGRAM_MAX);
+};

@@ -1,0 +1,247 @@
+//! Why a packet or a record went no further, and the plain counters of a core.
+//!
+//! A packet's fate is a value, not an error: each refusal has exactly one [`Reason`], which is the index of its counter and
+//! the label of its metric. Counters are plain integers of one core; whoever publishes them copies the struct now and then.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// Why a packet, a record or a datagram was dropped. One counter each.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// Every reason, in the order of [`Reason::index`].
+            pub const ALL: &[Reason] = &[$(Reason::$name),*];
+
+            /// How many reasons there are.
+            pub const COUNT: usize = Reason::ALL.len();
+
+            /// The label of the reason in metrics. Stable: dashboards name it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $label,)*
+                }
+            }
+
+            /// The place of the reason's counter, below [`Reason::COUNT`].
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A datagram without payload on a public socket.
+    Empty = "empty",
+    /// The first byte is in no range of RFC 7983 that is served.
+    UnknownClass = "unknown_class",
+    /// A client packet above the limit, or cut by the receive buffer.
+    Oversize = "oversize",
+    /// The first byte says STUN, the rest does not parse.
+    StunMalformed = "stun_malformed",
+    /// STUN, but not Binding: TURN and others are not served.
+    StunMethod = "stun_method",
+    /// A request without a USERNAME that names a local ufrag.
+    StunNoUfrag = "stun_no_ufrag",
+    /// A request without MESSAGE-INTEGRITY.
+    StunNoIntegrity = "stun_no_integrity",
+    /// The FINGERPRINT does not match the packet.
+    StunFingerprint = "stun_fingerprint",
+    /// The ufrag has not the length of a routable one.
+    UfragLength = "ufrag_length",
+    /// The ufrag holds a character that ICE does not allow.
+    UfragAlphabet = "ufrag_alphabet",
+    /// The ufrag has an unknown format.
+    UfragFormat = "ufrag_format",
+    /// The ufrag names a key that the keyring does not hold.
+    UfragUnknownKey = "ufrag_unknown_key",
+    /// The ufrag was not minted by this fleet.
+    UfragForged = "ufrag_forged",
+    /// The ufrag names another cluster than this relay's.
+    ForeignCluster = "foreign_cluster",
+    /// The ufrag names an owner outside of the internal networks.
+    OwnerOutside = "owner_outside",
+    /// The client's address is inside the internal networks.
+    ClientInside = "client_inside",
+    /// MESSAGE-INTEGRITY does not verify under the ufrag's password.
+    StunIntegrity = "stun_integrity",
+    /// DTLS from an address without a flow.
+    NoFlowDtls = "no_flow_dtls",
+    /// RTP or RTCP from an address without a flow.
+    NoFlowRtp = "no_flow_rtp",
+    /// A STUN response or indication from an address without a flow.
+    NoFlowStun = "no_flow_stun",
+    /// A verified request for an owner worker that no trunk was left for.
+    TrunkTableFull = "trunk_table_full",
+    /// A record that found no room among the waiting records.
+    TrunkFull = "trunk_full",
+    /// A record whose trunk had been given to another owner in the meantime.
+    TrunkGone = "trunk_gone",
+    /// A datagram on the internal socket from outside of the internal networks.
+    TrunkSource = "trunk_source",
+    /// An internal datagram of an impossible length.
+    TrunkLength = "trunk_length",
+    /// An internal datagram without the magic, or of another version.
+    TrunkMagic = "trunk_magic",
+    /// An internal datagram under a key that the keyring does not hold.
+    TrunkUnknownKey = "trunk_unknown_key",
+    /// An internal datagram whose tag does not verify.
+    TrunkTag = "trunk_tag",
+    /// An internal datagram that was seen before, or is too old to tell.
+    TrunkReplay = "trunk_replay",
+    /// An internal datagram with a record that does not parse, or a packet record without a packet.
+    RecordMalformed = "record_malformed",
+    /// A record that names an ingress this relay does not serve for the client's family and transport.
+    RecordIngress = "record_ingress",
+    /// A record for a client inside the internal networks.
+    RecordClientInside = "record_client_inside",
+    /// A record with an owner extension, which only a relay of this cluster's ingress could send.
+    RecordRelayed = "record_relayed",
+    /// A keepalive record, which only relays exchange.
+    RecordKeepalive = "record_keepalive",
+    /// The public socket took no more (EAGAIN).
+    SendRefusedClient = "send_refused_client",
+    /// The internal socket took no more (EAGAIN).
+    SendRefusedTrunk = "send_refused_trunk",
+    /// The kernel answered a send to a client with another error.
+    SendErrorClient = "send_error_client",
+    /// The kernel answered a send on a trunk with another error.
+    SendErrorTrunk = "send_error_trunk",
+    /// No send slot or submission entry was free.
+    SendQueueFull = "send_queue_full",
+    /// A receive that the kernel reported as failed.
+    ReceiveError = "receive_error",
+    /// A record that was to be noted by another core whose channel was full.
+    NoteRefused = "note_refused",
+}
+
+/// What one core has done, as plain integers since its start.
+///
+/// Packets and bytes count client packets (payload, without any header of ours); datagrams and records count the trunk, so
+/// that `records / datagrams` is the packing factor.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    drops: [u64; Reason::COUNT],
+    /// Client packets accepted for at least one owner.
+    pub uplink_packets: u64,
+    /// Bytes of these packets.
+    pub uplink_bytes: u64,
+    /// Requests among them whose token and integrity verified.
+    pub requests_verified: u64,
+    /// Records packed for owners; more than packets while two sessions claim an address.
+    pub uplink_records: u64,
+    /// Datagrams closed for owners.
+    pub uplink_datagrams: u64,
+    /// Datagrams among them that exceed the path and leave as fragments.
+    pub uplink_oversize: u64,
+    /// Packets accepted for clients.
+    pub downlink_packets: u64,
+    /// Bytes of these packets.
+    pub downlink_bytes: u64,
+    /// Records of every kind read from accepted internal datagrams.
+    pub downlink_records: u64,
+    /// Internal datagrams accepted.
+    pub downlink_datagrams: u64,
+    /// Claims made by a verified request.
+    pub claims_bound: u64,
+    /// Claims made by a downlink record.
+    pub claims_restored: u64,
+    /// Claims that became proven, and proven ones that displaced another by a fresh proof.
+    pub claims_proven: u64,
+    /// Proofs that could not be kept, because as many flows are proven as the table keeps room for.
+    pub proofs_refused: u64,
+    /// Claims that gave way: to a third session at their address, or to the fresh proof of another.
+    pub claims_displaced: u64,
+    /// Provisional claims evicted from the full queue of provisional ones.
+    pub claims_evicted: u64,
+    /// Claims removed by a close or an unknown-session record.
+    pub claims_closed: u64,
+    /// Flows forgotten after their idle time.
+    pub flows_expired: u64,
+    /// Downlink records whose flow was not restored because no trunk was left.
+    pub restores_refused: u64,
+}
+
+impl Counters {
+    /// All zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            drops: [0; Reason::COUNT],
+            uplink_packets: 0,
+            uplink_bytes: 0,
+            requests_verified: 0,
+            uplink_records: 0,
+            uplink_datagrams: 0,
+            uplink_oversize: 0,
+            downlink_packets: 0,
+            downlink_bytes: 0,
+            downlink_records: 0,
+            downlink_datagrams: 0,
+            claims_bound: 0,
+            claims_restored: 0,
+            claims_proven: 0,
+            proofs_refused: 0,
+            claims_displaced: 0,
+            claims_evicted: 0,
+            claims_closed: 0,
+            flows_expired: 0,
+            restores_refused: 0,
+        }
+    }
+
+    /// Counts one drop.
+    pub fn drop(&mut self, reason: Reason) {
+        self.drops[reason.index()] += 1;
+    }
+
+    /// How often something was dropped for this reason.
+    #[must_use]
+    pub fn drops(&self, reason: Reason) -> u64 {
+        self.drops[reason.index()]
+    }
+
+    /// Drops for any reason.
+    #[must_use]
+    pub fn drops_total(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn labels_are_unique_and_fit_for_metrics() {
+        let names: HashSet<_> = Reason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), Reason::COUNT);
+        for name in names {
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+        }
+    }
+
+    #[test]
+    fn each_reason_counts_in_its_own_place() {
+        let mut counters = Counters::new();
+        for (i, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), i);
+            counters.drop(*reason);
+        }
+        assert!(Reason::ALL.iter().all(|r| counters.drops(*r) == 1));
+        assert_eq!(counters.drops_total(), Reason::COUNT as u64);
+    }
+}

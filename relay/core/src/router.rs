@@ -1,0 +1,258 @@
+//! The router of one relay core: its state, and how packets that were accepted leave for their owners.
+//!
+//! What becomes of a client's packet is decided in [`uplink`](crate::uplink), what becomes of an owner's record in
+//! [`downlink`](crate::downlink).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use firsthop_shared::address::{
+    ClientAddr, ClusterId, IngressId, Networks, OwnerAddr, SessionId, ShardId,
+};
+use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
+use firsthop_shared::replay::ReplayFilter;
+
+use crate::config::{ConfigError, Placement, RouterConfig};
+use crate::flows::{Claim, FlowCounts, FlowKey, Flows, Transport};
+use crate::limits::DATAGRAM_LIMIT_MIN;
+use crate::reason::{Counters, Reason};
+use crate::time::Micros;
+use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
+use crate::uplink::Forward;
+
+/// The router of one core: flow table, trunks and counters behind it.
+pub struct Router {
+    pub(crate) cluster: ClusterId,
+    pub(crate) internal: Networks,
+    allow_internal_clients: bool,
+    /// By ingress id: one bit per transport and family that it can send to.
+    pub(crate) paths: [u8; 256],
+    pub(crate) placement: Option<Placement>,
+    pub(crate) keyring: Arc<DataKeyring>,
+    pub(crate) flows: Flows,
+    pub(crate) trunks: Trunks,
+    pub(crate) replay: ReplayFilter,
+    pub(crate) counters: Counters,
+}
+
+impl Router {
+    /// Allocates everything that the core will ever use.
+    ///
+    /// # Errors
+    /// A number in the configuration that is out of its bounds.
+    pub fn new(
+        config: &RouterConfig,
+        keyring: Arc<DataKeyring>,
+        now: Micros,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut paths = [0; 256];
+        for path in &config.paths {
+            paths[usize::from(path.ingress.0)] |= path_bit(path.transport, path.ipv6);
+        }
+        Ok(Self {
+            cluster: config.cluster,
+            internal: config.internal.clone(),
+            allow_internal_clients: config.allow_internal_clients,
+            paths,
+            placement: config.placement,
+            keyring,
+            flows: Flows::new(
+                config.flows,
+                config.seeds.hash,
+                config.seeds.generation,
+                now.ticks(),
+            ),
+            trunks: Trunks::new(&TrunksConfig {
+                trunks: config.trunks,
+                pending: config.pending,
+                datagram_limit: config.datagram_limit,
+                linger: config.linger,
+                hash: config.seeds.hash,
+                boot: config.seeds.boot,
+            }),
+            replay: ReplayFilter::default(),
+            counters: Counters::new(),
+        })
+    }
+
+    /// Takes a reloaded keyring. Flows stay; datagrams that are open keep the key they began with.
+    pub fn set_keyring(&mut self, keyring: Arc<DataKeyring>) {
+        self.keyring = keyring;
+    }
+
+    /// Puts an accepted packet on its trunks. Call it before anything else changes the router.
+    ///
+    /// `frame` is the receive buffer, `payload` the packet in it. The first record header is written in place, right before
+    /// the payload; one for a second receiver right behind it. Returns how many records now refer to the buffer: 0 to 2.
+    /// What found no room is counted.
+    ///
+    /// # Panics
+    /// When there are fewer than [`trunk::RECORD_HEADER_MAX`] bytes before or behind the payload, or the frame is longer
+    /// than 65,535 bytes.
+    pub fn pack(
+        &mut self,
+        now: Micros,
+        forward: &Forward,
+        buffer: BufferId,
+        frame: &mut [u8],
+        payload: Range<usize>,
+    ) -> u8 {
+        assert!(frame.len() <= usize::from(u16::MAX), "offsets are 16 bits");
+        let payload_len = payload.len() as u16;
+        let mut records = 0;
+        for (i, to) in forward.routes().enumerate() {
+            let record = forward.record(to, payload_len);
+            let len = record.encoded_len();
+            let at = if i == 0 {
+                payload.start - len
+            } else {
+                payload.end
+            };
+            record.write(&mut frame[at..at + len]);
+            let header = Span {
+                start: at as u16,
+                len: len as u16,
+            };
+            let piece = if i == 0 {
+                Piece {
+                    buffer,
+                    side: Span::default(),
+                    body: Span {
+                        len: header.len + payload_len,
+                        ..header
+                    },
+                }
+            } else {
+                Piece {
+                    buffer,
+                    side: header,
+                    body: Span {
+                        start: payload.start as u16,
+                        len: payload_len,
+                    },
+                }
+            };
+            match self.trunks.append(
+                now,
+                &self.keyring,
+                to.trunk,
+                &frame[at..at + len],
+                piece,
+                &mut self.counters,
+            ) {
+                Ok(()) => records += 1,
+                Err(reason) => self.counters.drop(reason),
+            }
+        }
+        records
+    }
+
+    /// Closes the datagrams that are due; all of them when the core is `idle`, which then has nothing to wait for.
+    pub fn flush(&mut self, now: Micros, idle: bool) {
+        self.trunks.flush(now, idle, &mut self.counters);
+    }
+
+    /// When [`Router::flush`] has something to close even though the core is busy.
+    #[must_use]
+    pub fn next_linger(&self) -> Option<Micros> {
+        self.trunks.next_linger()
+    }
+
+    /// The next closed datagram. Take it when it can be sent; hand it to [`Router::release`] once its pieces are known.
+    pub fn take_ready(&mut self) -> Option<Datagram> {
+        self.trunks.take_ready()
+    }
+
+    /// The pieces that follow the header of a datagram, in order.
+    pub fn pieces(&self, datagram: &Datagram) -> impl Iterator<Item = Piece> + '_ {
+        self.trunks.pieces(datagram)
+    }
+
+    /// Takes a datagram's records back. The receive buffers stay the caller's to keep until the send has ended.
+    pub fn release(&mut self, datagram: Datagram) {
+        self.trunks.release(datagram);
+    }
+
+    /// Sets the largest datagram, in bytes of UDP payload, for the trunks to one owner, as its path MTU was learned.
+    ///
+    /// The value is kept between the limits of the format. A trunk made later starts with the default again.
+    pub fn set_datagram_limit(&mut self, owner: OwnerAddr, bytes: u16) {
+        let bytes = bytes.clamp(DATAGRAM_LIMIT_MIN, TRUNK_DATAGRAM_MAX as u16);
+        self.trunks.set_datagram_limit(owner, bytes);
+    }
+
+    /// Forgets flows that were idle too long, looking at `budget` of them at the most.
+    ///
+    /// Returns whether the budget ran out: more may be due. Call it in every turn, and now and then when idle.
+    pub fn expire(&mut self, now: Micros, mut budget: u32) -> bool {
+        while let Some(claims) = self.flows.expire(now.ticks(), &mut budget) {
+            self.counters.flows_expired += 1;
+            for claim in claims.iter().flatten() {
+                self.trunks.release_claim(claim.trunk);
+            }
+        }
+        budget == 0
+    }
+
+    /// Counts a drop that happened outside of the router: a refused send, a cut packet.
+    pub fn count(&mut self, reason: Reason) {
+        self.counters.drop(reason);
+    }
+
+    /// What the core has done so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How full the flow table is.
+    #[must_use]
+    pub fn flow_counts(&self) -> FlowCounts {
+        self.flows.counts()
+    }
+
+    /// How many owner workers the core can send to right now.
+    #[must_use]
+    pub fn trunk_count(&self) -> u32 {
+        self.trunks.len()
+    }
+
+    /// The claims at a client address: session, owner, shard, and whether it is proven. Not for the packet path.
+    pub fn claims(
+        &self,
+        ingress: IngressId,
+        transport: Transport,
+        client: ClientAddr,
+    ) -> impl Iterator<Item = (SessionId, OwnerAddr, ShardId, bool)> + '_ {
+        let key = FlowKey::new(ingress, transport, &client);
+        self.flows.claims(key).map(|(claim, proven)| {
+            let (owner, shard) = self.trunks.destination(claim.trunk);
+            (claim.session, owner, shard, proven)
+        })
+    }
+
+    /// Whether packets of a client at this address are relayed.
+    pub(crate) fn serves(&self, client: ClientAddr) -> bool {
+        self.allow_internal_clients || !self.internal.contains(client.ip())
+    }
+
+    /// Counts claims that gave way, and gives their trunks back.
+    pub(crate) fn count_removed(&mut self, evicted: Option<Claim>, displaced: Option<Claim>) {
+        if let Some(claim) = evicted {
+            self.counters.claims_evicted += 1;
+            self.trunks.release_claim(claim.trunk);
+        }
+        if let Some(claim) = displaced {
+            self.counters.claims_displaced += 1;
+            self.trunks.release_claim(claim.trunk);
+        }
+    }
+}
+
+/// The bit of a transport and family in an ingress's set of paths.
+pub(crate) fn path_bit(transport: Transport, ipv6: bool) -> u8 {
+    let tcp = u8::from(transport == Transport::Tcp);
+    1 << (tcp << 1 | u8::from(ipv6))
+}

@@ -1,0 +1,215 @@
+//! What becomes of a client's packet.
+//!
+//! Every STUN request is routed by its own ufrag and verified in full, whatever the flow table says: a cached address may
+//! belong to a session of yesterday, and an address alone proves nothing. The table serves the packets that carry no ufrag:
+//! DTLS, RTP, RTCP, and STUN responses and indications. Nothing is ever answered from here.
+
+use firsthop_shared::address::{ClientAddr, FlowHandle, IngressId, SessionId};
+use firsthop_shared::limits::CLIENT_PACKET_MAX;
+use firsthop_shared::packet::{PacketClass, classify};
+use firsthop_shared::stun::{self, Class, Stun};
+use firsthop_shared::token::{self, TokenError};
+use firsthop_shared::trunk::{RecordHeader, RecordKind};
+
+use crate::flows::{Claim, FlowKey, Transport};
+use crate::limits::CLAIMS_PER_FLOW;
+use crate::reason::Reason;
+use crate::router::Router;
+use crate::time::Micros;
+use crate::trunks::TrunkId;
+
+/// What becomes of a client's packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It goes to one owner, or to two while two sessions claim the address: [pack](Router::pack) it.
+    Forward(Forward),
+    /// It goes nowhere; already counted.
+    Drop(Reason),
+}
+
+/// Where an accepted packet goes, and what its records say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forward {
+    ingress: IngressId,
+    transport: Transport,
+    client: ClientAddr,
+    handle: FlowHandle,
+    routes: [Option<RouteTo>; CLAIMS_PER_FLOW],
+}
+
+/// One receiver of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouteTo {
+    /// The trunk to the owner's worker.
+    pub trunk: TrunkId,
+    /// The session there.
+    pub session: SessionId,
+}
+
+impl Forward {
+    /// The receivers: one or two.
+    pub fn routes(&self) -> impl Iterator<Item = RouteTo> + '_ {
+        self.routes.iter().flatten().copied()
+    }
+
+    /// The record header for one receiver of a payload of this length.
+    #[must_use]
+    pub fn record(&self, to: RouteTo, payload_len: u16) -> RecordHeader {
+        RecordHeader {
+            kind: RecordKind::Packet,
+            client: self.client,
+            tcp: self.transport == Transport::Tcp,
+            proven: false,
+            ingress: self.ingress,
+            session: to.session,
+            handle: self.handle,
+            owner: None,
+            payload_len,
+        }
+    }
+}
+
+impl Router {
+    /// Decides a client's packet. `packet` is the UDP payload, or one unframed TCP message.
+    pub fn uplink(
+        &mut self,
+        now: Micros,
+        ingress: IngressId,
+        transport: Transport,
+        client: ClientAddr,
+        packet: &[u8],
+    ) -> Verdict {
+        let routed = match classify(packet) {
+            _ if packet.len() > CLIENT_PACKET_MAX => Err(Reason::Oversize),
+            PacketClass::Empty => Err(Reason::Empty),
+            PacketClass::Other => Err(Reason::UnknownClass),
+            PacketClass::Dtls => self.by_flow(now, ingress, transport, client, Reason::NoFlowDtls),
+            PacketClass::Rtp => self.by_flow(now, ingress, transport, client, Reason::NoFlowRtp),
+            PacketClass::Stun => self.stun(now, ingress, transport, client, packet),
+        };
+        match routed {
+            Ok(forward) => {
+                self.counters.uplink_packets += 1;
+                self.counters.uplink_bytes += packet.len() as u64;
+                Verdict::Forward(forward)
+            }
+            Err(reason) => {
+                self.counters.drop(reason);
+                Verdict::Drop(reason)
+            }
+        }
+    }
+
+    fn stun(
+        &mut self,
+        now: Micros,
+        ingress: IngressId,
+        transport: Transport,
+        client: ClientAddr,
+        packet: &[u8],
+    ) -> Result<Forward, Reason> {
+        let message = Stun::parse(packet).map_err(|_| Reason::StunMalformed)?;
+        if message.method != stun::BINDING {
+            return Err(Reason::StunMethod);
+        }
+        if message.class != Class::Request {
+            return self.by_flow(now, ingress, transport, client, Reason::NoFlowStun);
+        }
+        let route = self.verify(&message, client)?;
+        let trunk = self
+            .trunks
+            .acquire(route.owner, route.shard)
+            .ok_or(Reason::TrunkTableFull)?;
+        let claim = Claim {
+            session: route.session,
+            trunk,
+            restart: route.restart,
+        };
+        let key = FlowKey::new(ingress, transport, &client);
+        let bound = self.flows.bind(now.ticks(), &key, claim);
+        self.counters.requests_verified += 1;
+        if bound.added {
+            self.counters.claims_bound += 1;
+        } else {
+            // The claim that was there holds the trunk already.
+            self.trunks.release_claim(trunk);
+        }
+        self.count_removed(bound.removed.evicted, bound.removed.displaced);
+        Ok(Forward {
+            ingress,
+            transport,
+            client,
+            handle: bound.handle,
+            routes: [
+                Some(RouteTo {
+                    trunk,
+                    session: route.session,
+                }),
+                None,
+            ],
+        })
+    }
+
+    /// Verifies a request in full, the cheap checks first.
+    fn verify(&self, request: &Stun<'_>, client: ClientAddr) -> Result<token::Route, Reason> {
+        let ufrag = request.local_ufrag().ok_or(Reason::StunNoUfrag)?;
+        if !request.has_integrity() {
+            return Err(Reason::StunNoIntegrity);
+        }
+        if request.fingerprint_ok() == Some(false) {
+            return Err(Reason::StunFingerprint);
+        }
+        let route = token::open(&self.keyring, ufrag).map_err(token_reason)?;
+        if route.cluster != self.cluster {
+            return Err(Reason::ForeignCluster);
+        }
+        if !self.internal.contains(route.owner.ip()) {
+            return Err(Reason::OwnerOutside);
+        }
+        if !self.serves(client) {
+            return Err(Reason::ClientInside);
+        }
+        let password = token::ice_password(&self.keyring, ufrag).map_err(token_reason)?;
+        if !request.verify_integrity(password.as_bytes()) {
+            return Err(Reason::StunIntegrity);
+        }
+        Ok(route)
+    }
+
+    /// Routes a packet without a ufrag by what is known of its sender.
+    fn by_flow(
+        &mut self,
+        now: Micros,
+        ingress: IngressId,
+        transport: Transport,
+        client: ClientAddr,
+        unknown: Reason,
+    ) -> Result<Forward, Reason> {
+        let key = FlowKey::new(ingress, transport, &client);
+        let found = self.flows.find(&key).ok_or(unknown)?;
+        self.flows.touch(found, now.ticks());
+        let routes = self.flows.live(found).map(|claim| {
+            claim.map(|claim| RouteTo {
+                trunk: claim.trunk,
+                session: claim.session,
+            })
+        });
+        Ok(Forward {
+            ingress,
+            transport,
+            client,
+            handle: self.flows.handle(found),
+            routes,
+        })
+    }
+}
+
+fn token_reason(error: TokenError) -> Reason {
+    match error {
+        TokenError::Length => Reason::UfragLength,
+        TokenError::Alphabet => Reason::UfragAlphabet,
+        TokenError::Format => Reason::UfragFormat,
+        TokenError::UnknownKey => Reason::UfragUnknownKey,
+        TokenError::Forged => Reason::UfragForged,
+    }
+}
