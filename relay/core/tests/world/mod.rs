@@ -1,0 +1,463 @@
+//! What the tests around the router need of a world: keyrings, calls, their packets, and a pump without sockets.
+//!
+//! The pump here goes the whole way: it writes headers in place, assembles each datagram from its pieces, and opens it as the
+//! owner would. It fails when a datagram does not verify, is a replay, or when a receive buffer is lost or returned twice.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use firsthop_relay_core::{
+    BufferId, DownVerdict, IngressPath, Micros, Reason, Router, RouterConfig, Seeds, Span,
+    Transport, Verdict,
+};
+use firsthop_shared::address::{
+    BootId, ClientAddr, ClusterId, FlowHandle, Hop, IngressId, KeyId, Networks, OwnerAddr, Restart,
+    SessionId, ShardId,
+};
+use firsthop_shared::keyring::{DataKeyring, Masters};
+use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
+use firsthop_shared::replay::ReplayFilter;
+use firsthop_shared::stun_write::{Role, binding_request, binding_success};
+use firsthop_shared::token::{self, Route};
+use firsthop_shared::trunk::{self, DatagramBuilder, RECORD_HEADER_MAX, RecordHeader, RecordKind};
+
+pub(crate) const CLUSTER: ClusterId = ClusterId(1);
+
+pub(crate) fn socket(text: &str) -> SocketAddr {
+    text.parse().expect("a socket address")
+}
+
+pub(crate) fn client(text: &str) -> ClientAddr {
+    ClientAddr::new(socket(text))
+}
+
+pub(crate) fn internal_networks() -> Networks {
+    Networks::parse("10.0.0.0/8,fd00::/8").expect("networks")
+}
+
+/// A keyring with these of the keys 1 and 2, the last one active.
+pub(crate) fn keyring(ids: &[u16]) -> Arc<DataKeyring> {
+    let mut masters = Masters::new([1; 32]);
+    masters.add([2; 32]).expect("room for a second key");
+    let active = ids.last().expect("at least one key");
+    masters.activate(*active).expect("a known key");
+    for id in [1, 2] {
+        if !ids.contains(&id) {
+            masters.remove(id).expect("a key that is not active");
+        }
+    }
+    Arc::new(DataKeyring::parse(&masters.data_toml()).expect("a keyring"))
+}
+
+/// A session at an owner's worker, as signaling would mint it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub(crate) struct Who {
+    pub(crate) session: SessionId,
+    pub(crate) owner: OwnerAddr,
+    pub(crate) shard: ShardId,
+}
+
+pub(crate) fn who(session: u32, owner: &str, shard: u8) -> Who {
+    Who {
+        session: SessionId(session),
+        owner: OwnerAddr::new(socket(owner)),
+        shard: ShardId(shard),
+    }
+}
+
+/// The packets that a client of a call can send with this ufrag: one good, the others each wrong in one way.
+pub(crate) struct Requests {
+    pub(crate) good: Vec<u8>,
+    pub(crate) wrong_integrity: Vec<u8>,
+    pub(crate) no_integrity: Vec<u8>,
+    pub(crate) wrong_fingerprint: Vec<u8>,
+    pub(crate) forged: Vec<u8>,
+    pub(crate) wrong_length: Vec<u8>,
+    pub(crate) wrong_format: Vec<u8>,
+    pub(crate) no_colon: Vec<u8>,
+}
+
+/// A call's ufrag and what can be sent with it.
+pub(crate) struct Call {
+    pub(crate) who: Who,
+    pub(crate) cluster: ClusterId,
+    pub(crate) key: KeyId,
+    pub(crate) requests: Requests,
+}
+
+impl Call {
+    pub(crate) fn new(who: Who, cluster: ClusterId, key: u16, restart: u8) -> Self {
+        let keys = keyring(&[3 - key, key]);
+        let route = Route {
+            cluster,
+            owner: who.owner,
+            shard: who.shard,
+            restart: Restart(restart),
+            session: who.session,
+        };
+        let ufrag = token::mint(keys.active(), &route);
+        let password = token::ice_password(&keys, ufrag.as_bytes()).expect("a key of ours");
+        let good = request(ufrag.as_str(), password.as_bytes());
+        let mut wrong_fingerprint = good.clone();
+        *wrong_fingerprint.last_mut().expect("a fingerprint") ^= 1;
+        // A well-spelled ufrag with another seal, and the password that would belong to it: only the seal can tell.
+        let mut forged = ufrag.as_str().to_owned().into_bytes();
+        forged[20] = if forged[20] == b'A' { b'B' } else { b'A' };
+        let forged = String::from_utf8(forged).expect("base64");
+        let forged_password = token::ice_password(&keys, forged.as_bytes()).expect("a key of ours");
+        let no_integrity = {
+            // Up to MESSAGE-INTEGRITY (24 bytes) and FINGERPRINT (8), with the length set to match.
+            let mut bytes = good[..good.len() - 32].to_vec();
+            let length = (bytes.len() - 20) as u16;
+            bytes[2..4].copy_from_slice(&length.to_be_bytes());
+            bytes
+        };
+        let requests = Requests {
+            wrong_integrity: request(ufrag.as_str(), b"another password of 24 b"),
+            no_integrity,
+            wrong_fingerprint,
+            forged: request(&forged, forged_password.as_bytes()),
+            wrong_length: request(&ufrag.as_str()[1..], password.as_bytes()),
+            wrong_format: request(&format!("/{}", &ufrag.as_str()[1..]), password.as_bytes()),
+            no_colon: raw_request("nocolon", password.as_bytes()),
+            good,
+        };
+        Self {
+            who,
+            cluster,
+            key: keys.active().id(),
+            requests,
+        }
+    }
+
+    /// A call of this cluster under key 1.
+    pub(crate) fn plain(who: Who) -> Self {
+        Self::new(who, CLUSTER, 1, 0)
+    }
+}
+
+fn request(ufrag: &str, password: &[u8]) -> Vec<u8> {
+    raw_request(&format!("{ufrag}:peer"), password)
+}
+
+fn raw_request(username: &str, password: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let role = Role::Controlling(7, false);
+    binding_request(&mut out, [9; 12], username, password, 1, role);
+    out
+}
+
+/// A client's answer to a check: it carries no USERNAME.
+pub(crate) fn stun_response() -> Vec<u8> {
+    let mut out = Vec::new();
+    binding_success(
+        &mut out,
+        [3; 12],
+        socket("203.0.113.1:3478"),
+        b"the client's own password",
+    );
+    out
+}
+
+/// A Binding indication, as some clients send to keep the path alive.
+pub(crate) fn stun_indication() -> Vec<u8> {
+    let mut out = vec![0, 0x11, 0, 0, 0x21, 0x12, 0xa4, 0x42];
+    out.extend_from_slice(&[5; 12]);
+    out
+}
+
+/// A TURN Allocate request: STUN of another method.
+pub(crate) fn turn_allocate() -> Vec<u8> {
+    let mut out = vec![0, 3, 0, 0, 0x21, 0x12, 0xa4, 0x42];
+    out.extend_from_slice(&[5; 12]);
+    out
+}
+
+pub(crate) fn rtp(fill: u8) -> Vec<u8> {
+    let mut out = vec![fill; 40];
+    out[0] = 0x80;
+    out
+}
+
+pub(crate) fn dtls(fill: u8) -> Vec<u8> {
+    let mut out = vec![fill; 60];
+    out[0] = 22;
+    out
+}
+
+/// Two UDP ingresses (the second for IPv4 alone) and a TCP one.
+pub(crate) fn config() -> RouterConfig {
+    let seeds = Seeds {
+        hash: [11, 12],
+        generation: 4_090,
+        boot: 13,
+    };
+    let mut config = RouterConfig::new(CLUSTER, internal_networks(), seeds);
+    config.paths = [
+        (0, Transport::Udp, false),
+        (0, Transport::Udp, true),
+        (1, Transport::Udp, false),
+        (2, Transport::Tcp, false),
+    ]
+    .map(|(id, transport, ipv6)| IngressPath {
+        ingress: IngressId(id),
+        transport,
+        ipv6,
+    })
+    .to_vec();
+    config.flows = 64;
+    config.trunks = 16;
+    config.pending = 64;
+    config
+}
+
+/// A record of the owner's.
+pub(crate) fn record(
+    kind: RecordKind,
+    who: Who,
+    ingress: u8,
+    client: ClientAddr,
+    proven: bool,
+    handle: FlowHandle,
+) -> RecordHeader {
+    RecordHeader {
+        kind,
+        client,
+        tcp: false,
+        proven,
+        ingress: IngressId(ingress),
+        session: who.session,
+        handle,
+        owner: None,
+        payload_len: 0,
+    }
+}
+
+/// One record that reached an owner's worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Received {
+    pub(crate) owner: OwnerAddr,
+    pub(crate) shard: ShardId,
+    pub(crate) header: RecordHeader,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Received {
+    pub(crate) fn who(&self) -> Who {
+        Who {
+            session: self.header.session,
+            owner: self.owner,
+            shard: self.shard,
+        }
+    }
+}
+
+const HEADROOM: usize = 64;
+
+/// A router with a pump around it.
+pub(crate) struct Relay {
+    pub(crate) router: Router,
+    pub(crate) now: Micros,
+    frames: Vec<Vec<u8>>,
+    references: Vec<u8>,
+    free: Vec<u32>,
+    /// What owners accept tags with: every key there is.
+    owner_keys: Arc<DataKeyring>,
+    windows: HashMap<(OwnerAddr, ShardId), ReplayFilter>,
+    builder: DatagramBuilder,
+    sequence: u32,
+}
+
+impl Relay {
+    pub(crate) fn new(config: &RouterConfig, keys: Arc<DataKeyring>, now: Micros) -> Self {
+        Self {
+            router: Router::new(config, keys, now).expect("a valid configuration"),
+            now,
+            frames: Vec::new(),
+            references: Vec::new(),
+            free: Vec::new(),
+            owner_keys: keyring(&[1, 2]),
+            windows: HashMap::new(),
+            builder: DatagramBuilder::new(TRUNK_DATAGRAM_MAX),
+            sequence: 0,
+        }
+    }
+
+    /// A relay with the usual configuration and both keys.
+    pub(crate) fn plain() -> Self {
+        Self::new(&config(), keyring(&[2, 1]), Micros(0))
+    }
+
+    /// Receives a client's packet and packs it. Returns the verdict, and how many records it became.
+    pub(crate) fn receive(
+        &mut self,
+        ingress: u8,
+        transport: Transport,
+        client: ClientAddr,
+        packet: &[u8],
+    ) -> (Verdict, u8) {
+        let ingress = IngressId(ingress);
+        let verdict = self
+            .router
+            .uplink(self.now, ingress, transport, client, packet);
+        let Verdict::Forward(forward) = &verdict else {
+            return (verdict, 0);
+        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.frames.push(Vec::new());
+            self.references.push(0);
+            (self.frames.len() - 1) as u32
+        });
+        let frame = &mut self.frames[id as usize];
+        frame.clear();
+        frame.resize(HEADROOM + packet.len() + RECORD_HEADER_MAX, 0xee);
+        let payload = HEADROOM..HEADROOM + packet.len();
+        frame[payload.clone()].copy_from_slice(packet);
+        let records = self
+            .router
+            .pack(self.now, forward, BufferId(id), frame, payload);
+        self.references[id as usize] = records;
+        if records == 0 {
+            self.free.push(id);
+        }
+        (verdict, records)
+    }
+
+    /// Sends the datagrams that are ready, and returns what their owners' workers read in them, in order.
+    pub(crate) fn send_ready(&mut self) -> Vec<Received> {
+        let mut received = Vec::new();
+        while let Some(datagram) = self.router.take_ready() {
+            let mut bytes = datagram.header.to_vec();
+            for piece in self.router.pieces(&datagram) {
+                let frame = &self.frames[piece.buffer.0 as usize];
+                bytes.extend_from_slice(span(frame, piece.side));
+                bytes.extend_from_slice(span(frame, piece.body));
+                let references = &mut self.references[piece.buffer.0 as usize];
+                *references = references.checked_sub(1).expect("a buffer is in use");
+                if *references == 0 {
+                    self.free.push(piece.buffer.0);
+                }
+            }
+            assert_eq!(bytes.len(), usize::from(datagram.len));
+            let opened = trunk::open(&self.owner_keys, &bytes).expect("the owner opens it");
+            assert_eq!(opened.records().count(), usize::from(datagram.records));
+            let shard = opened.header.shard;
+            let window = self
+                .windows
+                .entry((datagram.destination, shard))
+                .or_default();
+            assert!(window.accept(opened.header.boot, opened.header.sequence, 0));
+            received.extend(opened.records().map(|record| Received {
+                owner: datagram.destination,
+                shard,
+                header: record.header,
+                payload: record.payload.to_vec(),
+            }));
+            self.router.release(datagram);
+        }
+        received
+    }
+
+    /// Flushes as an idle core does, and sends.
+    pub(crate) fn flush(&mut self) -> Vec<Received> {
+        self.router.flush(self.now, true);
+        let received = self.send_ready();
+        assert_eq!(self.free.len(), self.frames.len(), "every buffer is back");
+        received
+    }
+
+    /// A client's UDP packet, and which sessions' owners got it at once.
+    pub(crate) fn deliver(&mut self, ingress: u8, client: ClientAddr, packet: &[u8]) -> Vec<Who> {
+        self.receive(ingress, Transport::Udp, client, packet);
+        let received = self.flush();
+        assert!(received.iter().all(|r| r.payload == packet));
+        let mut sessions: Vec<_> = received.iter().map(Received::who).collect();
+        sessions.sort();
+        sessions
+    }
+
+    /// The same for a packet that must be dropped.
+    pub(crate) fn refuse(&mut self, ingress: u8, client: ClientAddr, packet: &[u8]) -> Reason {
+        let (verdict, _) = self.receive(ingress, Transport::Udp, client, packet);
+        match verdict {
+            Verdict::Drop(reason) => reason,
+            Verdict::Forward(forward) => panic!("forwarded: {forward:?}"),
+        }
+    }
+
+    /// An owner's datagram with one record, in a fresh sequence, as it comes over the wire.
+    pub(crate) fn datagram(
+        &mut self,
+        shard: ShardId,
+        record: &RecordHeader,
+        payload: &[u8],
+        keys: &DataKeyring,
+    ) -> Vec<u8> {
+        self.builder.clear();
+        assert!(self.builder.push(record, payload));
+        self.sequence += 1;
+        self.builder
+            .finish(keys.active(), shard, BootId(77), self.sequence)
+            .to_vec()
+    }
+
+    /// Gives the relay an owner's record, through datagram, tag and replay filter.
+    pub(crate) fn down(&mut self, from: Who, record: &RecordHeader) -> DownVerdict {
+        let payload: &[u8] = match record.kind {
+            RecordKind::Packet => b"downlink",
+            _ => b"",
+        };
+        let keys = Arc::clone(&self.owner_keys);
+        let bytes = self.datagram(from.shard, record, payload, &keys);
+        self.down_bytes(from.owner, &bytes).expect("accepted")
+    }
+
+    /// Gives the relay the bytes of a datagram with one record.
+    pub(crate) fn down_bytes(
+        &mut self,
+        from: OwnerAddr,
+        bytes: &[u8],
+    ) -> Result<DownVerdict, Reason> {
+        let source = Hop::new(from.get());
+        let datagram = self.router.open(self.now, source, bytes)?;
+        let record = datagram.records().next().expect("one record");
+        Ok(self
+            .router
+            .downlink(self.now, source, datagram.header.shard, &record.header))
+    }
+
+    /// The claims at a UDP client's address, sorted, and which of them is proven.
+    pub(crate) fn claims(&self, ingress: u8, client: ClientAddr) -> Vec<(Who, bool)> {
+        self.claims_at(ingress, Transport::Udp, client)
+    }
+
+    pub(crate) fn claims_at(
+        &self,
+        ingress: u8,
+        transport: Transport,
+        client: ClientAddr,
+    ) -> Vec<(Who, bool)> {
+        let mut claims: Vec<_> = self
+            .router
+            .claims(IngressId(ingress), transport, client)
+            .map(|(session, owner, shard, proven)| {
+                (
+                    Who {
+                        session,
+                        owner,
+                        shard,
+                    },
+                    proven,
+                )
+            })
+            .collect();
+        claims.sort();
+        claims
+    }
+}
+
+fn span(frame: &[u8], span: Span) -> &[u8] {
+    &frame[usize::from(span.start)..usize::from(span.start + span.len)]
+}
