@@ -1,0 +1,409 @@
+//! The settings: read from the command line or the environment, checked before anything is opened.
+//!
+//! A value that cannot be used stops the start with one line that names the setting and the fix. All settings are taken as text
+//! and checked here, so that every such line is ours and none is a parser's.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use firsthop_shared::address::{ClusterId, IngressId};
+use firsthop_shared::fleet::Fleet;
+use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
+use firsthop_shared::reload::read_small_file;
+use tracing_subscriber::EnvFilter;
+
+use crate::files::{FilesError, Paths};
+use crate::owner::ControlSecret;
+use crate::transceivers::Source;
+
+/// Firsthop signaling: takes SDP offers over HTTP and has transceivers answer them.
+#[derive(Parser, Debug)]
+#[command(name = "signaling", version)]
+struct Settings {
+    /// Address of the HTTP API, as address:port or name:port; may be repeated, or a comma-separated list.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LISTEN",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:8080"
+    )]
+    listen: Vec<String>,
+
+    /// Address of the metrics.
+    #[arg(long, env = "FIRSTHOP_METRICS", default_value = "127.0.0.1:9103")]
+    metrics: String,
+
+    /// Control URLs of the transceivers, such as http://10.0.0.1:5080; may be repeated, or a comma-separated list. A name stands
+    /// for a transceiver at each of its addresses.
+    #[arg(long, env = "FIRSTHOP_TRANSCEIVERS", value_delimiter = ',')]
+    transceivers: Vec<String>,
+
+    /// File with the secret that transceivers ask for on their control port.
+    #[arg(long, env = "FIRSTHOP_CONTROL_SECRET_FILE")]
+    control_secret_file: Option<PathBuf>,
+
+    /// File with the API keys: [[key]] tables with name and sha256.
+    #[arg(long, env = "FIRSTHOP_API_KEYS")]
+    api_keys: Option<PathBuf>,
+
+    /// Ingress points that answers advertise, by id, the preferred first [default: all of the fleet, in its order].
+    #[arg(long, env = "FIRSTHOP_INGRESSES", value_delimiter = ',')]
+    ingresses: Vec<String>,
+
+    /// File with the data keyring.
+    #[arg(long, env = "FIRSTHOP_KEYRING")]
+    keyring: Option<PathBuf>,
+
+    /// File with the API keyring.
+    #[arg(long, env = "FIRSTHOP_API_KEYRING")]
+    api_keyring: Option<PathBuf>,
+
+    /// File with the fleet.
+    #[arg(long, env = "FIRSTHOP_FLEET")]
+    fleet: Option<PathBuf>,
+
+    /// Id of the cluster that this signaling serves.
+    #[arg(long, env = "FIRSTHOP_CLUSTER")]
+    cluster: Option<String>,
+
+    /// What is logged: a level, or a filter such as info,firsthop_signaling=debug.
+    #[arg(long, env = "FIRSTHOP_LOG", default_value = "info")]
+    log: String,
+
+    /// How it is logged: text or json.
+    #[arg(long, env = "FIRSTHOP_LOG_FORMAT", default_value = "text")]
+    log_format: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs: one JSON object per line.
+    Json,
+}
+
+/// The settings, checked.
+#[derive(Debug)]
+pub struct Config {
+    /// Where the API is served: `address:port` or `name:port`.
+    pub listen: Vec<String>,
+    /// Where the metrics are served.
+    pub metrics: SocketAddr,
+    /// Where transceivers are found.
+    pub transceivers: Vec<Source>,
+    /// The secret of their control port.
+    pub control_secret: ControlSecret,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Which ingress points are advertised; nothing means all of the fleet's.
+    pub ingresses: Option<Vec<IngressId>>,
+    /// What is logged.
+    pub log: String,
+    /// How it is logged.
+    pub log_format: LogFormat,
+    keyring: PathBuf,
+    api_keyring: PathBuf,
+    fleet: PathBuf,
+    api_keys: PathBuf,
+}
+
+/// What came of reading the settings.
+#[derive(Debug)]
+pub enum Start {
+    /// Go on.
+    Run(Box<Config>),
+    /// Print this and stop with success: help or version.
+    Print(String),
+}
+
+/// A setting that cannot be used: which one, what is wrong, and what to do about it. Prints as one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    setting: &'static str,
+    problem: String,
+    fix: &'static str,
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.setting.is_empty() {
+            write!(f, "{}: ", self.setting)?;
+        }
+        // Parsers like to draw their errors over several lines.
+        let words: Vec<&str> = self.problem.split_whitespace().collect();
+        write!(f, "{}; {}", words.join(" "), self.fix)
+    }
+}
+
+fn error(setting: &'static str, problem: impl Into<String>, fix: &'static str) -> ConfigError {
+    ConfigError {
+        setting,
+        problem: problem.into(),
+        fix,
+    }
+}
+
+impl Config {
+    /// Reads the settings from arguments (the first is the program's name) and the environment.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Start, ConfigError> {
+        match Settings::try_parse_from(arguments) {
+            Ok(settings) => Self::check(settings).map(|config| Start::Run(Box::new(config))),
+            Err(told)
+                if matches!(
+                    told.kind(),
+                    ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+                ) =>
+            {
+                Ok(Start::Print(told.to_string()))
+            }
+            Err(told) => {
+                let text = told.to_string();
+                let first = text.lines().next().unwrap_or_default();
+                let problem = first.trim_start_matches("error: ");
+                Err(error("", problem, "--help lists all settings"))
+            }
+        }
+    }
+
+    /// Where the reloadable files are.
+    #[must_use]
+    pub fn paths(&self) -> Paths<'_> {
+        Paths {
+            keyring: &self.keyring,
+            api_keyring: &self.api_keyring,
+            fleet: &self.fleet,
+            api_keys: &self.api_keys,
+        }
+    }
+
+    /// Checks what the fleet file must hold for these settings.
+    ///
+    /// # Errors
+    /// A cluster or an ingress that it does not have, or more ingresses than an answer may advertise.
+    pub fn check_fleet(&self, fleet: &Fleet) -> Result<(), ConfigError> {
+        if fleet.cluster(self.cluster).is_none() {
+            return Err(error(
+                "--cluster",
+                format!("{} is not a cluster of the fleet file", self.cluster),
+                "name one that is, or add it there",
+            ));
+        }
+        let unknown = self
+            .ingresses
+            .iter()
+            .flatten()
+            .find(|id| fleet.ingress(**id).is_none());
+        if let Some(id) = unknown {
+            return Err(error(
+                "--ingresses",
+                format!("{id} is not an ingress of the fleet file"),
+                "name ids that are, or add it there",
+            ));
+        }
+        let advertised = self
+            .ingresses
+            .as_ref()
+            .map_or(fleet.ingresses().len(), Vec::len);
+        if advertised > INGRESSES_PER_ANSWER_MAX {
+            return Err(error(
+                "--ingresses",
+                format!(
+                    "{advertised} ingress points are more than the {INGRESSES_PER_ANSWER_MAX} an answer may hold"
+                ),
+                "name the ones that clients of this cluster are to use",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check(settings: Settings) -> Result<Self, ConfigError> {
+        EnvFilter::try_new(&settings.log).map_err(|e| {
+            error(
+                "--log",
+                format!("'{}' is no filter ({e})", settings.log),
+                "give error, warn, info, debug or trace, or a list of target=level",
+            )
+        })?;
+        let log_format = match settings.log_format.as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => {
+                return Err(error(
+                    "--log-format",
+                    format!("'{other}' is no format"),
+                    "give text or json",
+                ));
+            }
+        };
+        let cluster = required("--cluster", settings.cluster, "give the id of this cluster")?;
+        Ok(Self {
+            listen: listen(settings.listen)?,
+            metrics: settings.metrics.parse().map_err(|_| {
+                error(
+                    "--metrics",
+                    format!("'{}' is not an address and port", settings.metrics),
+                    "give one such as 127.0.0.1:9103",
+                )
+            })?,
+            transceivers: sources(&settings.transceivers)?,
+            cluster: cluster.parse().map(ClusterId).map_err(|_| {
+                error(
+                    "--cluster",
+                    format!("'{cluster}' is not a cluster id"),
+                    "give a number from 0 to 65535",
+                )
+            })?,
+            ingresses: ingresses(&settings.ingresses)?,
+            keyring: required(
+                "--keyring",
+                settings.keyring,
+                "give the data keyring, made by `keys init`",
+            )?,
+            api_keyring: required(
+                "--api-keyring",
+                settings.api_keyring,
+                "give the API keyring, made by `keys init`",
+            )?,
+            fleet: required("--fleet", settings.fleet, "give the fleet file")?,
+            api_keys: required(
+                "--api-keys",
+                settings.api_keys,
+                "give the file of API keys: [[key]] tables with name and sha256",
+            )?,
+            control_secret: control_secret(&required(
+                "--control-secret-file",
+                settings.control_secret_file,
+                "give the file whose secret the transceivers were given too",
+            )?)?,
+            log: settings.log,
+            log_format,
+        })
+    }
+}
+
+impl From<FilesError> for ConfigError {
+    fn from(fault: FilesError) -> Self {
+        let (setting, problem, fix) = match &fault {
+            FilesError::Keyring(e) => (
+                "--keyring",
+                e.to_string(),
+                "make one with `keys init`, and give its data keyring",
+            ),
+            FilesError::ApiKeyring(e) => (
+                "--api-keyring",
+                e.to_string(),
+                "make one with `keys init`, and give its API keyring",
+            ),
+            FilesError::Fleet(e) => ("--fleet", e.to_string(), "correct the fleet file"),
+            FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
+        };
+        error(setting, problem, fix)
+    }
+}
+
+/// The line for an address that could not be opened.
+#[must_use]
+pub fn cannot_listen(setting: &'static str, place: &str, cause: &std::io::Error) -> ConfigError {
+    use std::io::ErrorKind as Io;
+    let fix = match cause.kind() {
+        Io::AddrInUse => "stop what uses it, or give another port",
+        Io::AddrNotAvailable => "give an address of this machine",
+        Io::PermissionDenied => "give a port from 1024 on, or the right to use lower ones",
+        _ => "give an address and port, such as 127.0.0.1:8080",
+    };
+    error(setting, format!("cannot listen on {place} ({cause})"), fix)
+}
+
+fn required<T>(
+    setting: &'static str,
+    value: Option<T>,
+    fix: &'static str,
+) -> Result<T, ConfigError> {
+    value.ok_or_else(|| error(setting, "it is not set", fix))
+}
+
+/// Checks the form; whether a name resolves shows when it is opened.
+fn listen(places: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let good = |place: &String| {
+        let host = place
+            .rsplit_once(':')
+            .filter(|(_, port)| port.parse::<u16>().is_ok())
+            .map(|(host, _)| host);
+        match host {
+            None | Some("") => false,
+            Some(host) => {
+                place.parse::<SocketAddr>().is_ok()
+                    || host
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            }
+        }
+    };
+    match places.iter().find(|place| !good(place)) {
+        Some(bad) => Err(error(
+            "--listen",
+            format!("'{bad}' is not an address and port"),
+            "give one such as 127.0.0.1:8080, [::1]:8080 or localhost:8080",
+        )),
+        None => Ok(places),
+    }
+}
+
+fn sources(texts: &[String]) -> Result<Vec<Source>, ConfigError> {
+    let fix = "give control URLs such as http://10.0.0.1:5080";
+    if texts.is_empty() {
+        return Err(error("--transceivers", "it is not set", fix));
+    }
+    texts
+        .iter()
+        .map(|text| text.trim().parse())
+        .collect::<Result<_, _>>()
+        .map_err(|e: crate::transceivers::SourceError| error("--transceivers", e.to_string(), fix))
+}
+
+fn ingresses(texts: &[String]) -> Result<Option<Vec<IngressId>>, ConfigError> {
+    let mut ids = Vec::with_capacity(texts.len());
+    for text in texts {
+        let id = text.trim().parse().map(IngressId).ok();
+        match id.filter(|id| !ids.contains(id)) {
+            Some(id) => ids.push(id),
+            None => {
+                return Err(error(
+                    "--ingresses",
+                    format!("'{text}' is not an ingress id, or stands there twice"),
+                    "give ids of the fleet file, such as 0,1",
+                ));
+            }
+        }
+    }
+    Ok((!ids.is_empty()).then_some(ids))
+}
+
+fn control_secret(path: &Path) -> Result<ControlSecret, ConfigError> {
+    let setting = "--control-secret-file";
+    let text = read_small_file(path).map_err(|e| {
+        error(
+            setting,
+            e.to_string(),
+            "give a file that holds the secret on one line",
+        )
+    })?;
+    ControlSecret::parse(&text).ok_or_else(|| {
+        error(
+            setting,
+            format!("{} holds no secret", path.display()),
+            "put one line of letters, digits and punctuation into it",
+        )
+    })
+}

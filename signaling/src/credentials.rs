@@ -1,0 +1,301 @@
+//! API keys: who may create and end calls.
+//!
+//! The file holds names and SHA-256 hashes, never a key: who steals it can read who has access, and cannot call. A plain hash
+//! is enough because keys are random and long; nobody guesses 128 bits, however cheap a guess is. A presented key is hashed and
+//! compared with every entry in constant time, without an early exit, so that no timing tells how near a guess came.
+//!
+//! ```toml
+//! [[key]]
+//! name = "dev"
+//! sha256 = "…"    # 64 hexadecimal digits: printf %s "$KEY" | sha256sum
+//! ```
+//!
+//! Neither keys nor hashes appear in a log, an error or a `Debug` form.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use firsthop_shared::reload::{ReadError, read_small_file};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
+
+use crate::limits::{API_KEY_MAX, API_KEYS_MAX, KEY_NAME_MAX};
+
+/// A file of API keys that cannot be used. No message holds a key or a hash.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// The file could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The text is not TOML of the expected shape.
+    #[error(
+        "line {line} is not what a file of API keys holds: [[key]] tables with name = \"…\" and sha256 = \"…\""
+    )]
+    Syntax {
+        /// Line of the first fault, from 1.
+        line: usize,
+    },
+    /// The file holds no key, so that nobody could call.
+    #[error("it holds no [[key]]: nobody could make a call")]
+    Empty,
+    /// The file holds more keys than are compared per request.
+    #[error("it holds more than {API_KEYS_MAX} keys")]
+    TooMany,
+    /// A name is empty, too long, or holds characters that do not belong into a log.
+    #[error(
+        "key number {0} needs a name of 1 to {KEY_NAME_MAX} letters, digits, '-', '_', '.' or '@'"
+    )]
+    Name(usize),
+    /// Two keys have one name.
+    #[error("two keys are named '{0}'")]
+    Duplicate(KeyName),
+    /// A hash is not 64 hexadecimal digits.
+    #[error("the sha256 of key '{0}' is not 64 hexadecimal digits")]
+    Hash(KeyName),
+}
+
+/// The name of an API key, as logs and metrics may show it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KeyName(Arc<str>);
+
+impl fmt::Display for KeyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a request is not let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// No `Authorization` header.
+    Missing,
+    /// An `Authorization` header that is not `Bearer <key>`.
+    Scheme,
+    /// A key that is not in the file.
+    Unknown,
+}
+
+/// The API keys of one reading of the file.
+pub struct ApiKeys {
+    entries: Vec<(KeyName, [u8; 32])>,
+}
+
+impl fmt::Debug for ApiKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKeys({})", self.entries.len())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeysFile {
+    #[serde(default)]
+    key: Vec<KeyEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyEntry {
+    name: String,
+    sha256: String,
+}
+
+impl ApiKeys {
+    /// Reads the TOML of a file of API keys.
+    ///
+    /// # Errors
+    /// What is wrong with it, without any key or hash.
+    pub fn parse(text: &str) -> Result<Self, CredentialsError> {
+        let file: KeysFile = toml::from_str(text).map_err(|error| CredentialsError::Syntax {
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
+        })?;
+        if file.key.is_empty() {
+            return Err(CredentialsError::Empty);
+        }
+        if file.key.len() > API_KEYS_MAX {
+            return Err(CredentialsError::TooMany);
+        }
+        let mut entries: Vec<(KeyName, [u8; 32])> = Vec::with_capacity(file.key.len());
+        let mut names = std::collections::HashSet::with_capacity(file.key.len());
+        for (index, entry) in file.key.iter().enumerate() {
+            let name = key_name(&entry.name).ok_or(CredentialsError::Name(index + 1))?;
+            let hash =
+                read_hash(&entry.sha256).ok_or_else(|| CredentialsError::Hash(name.clone()))?;
+            if !names.insert(name.clone()) {
+                return Err(CredentialsError::Duplicate(name));
+            }
+            entries.push((name, hash));
+        }
+        Ok(Self { entries })
+    }
+
+    /// Reads API keys from a file.
+    ///
+    /// # Errors
+    /// As [`ApiKeys::parse`], and when the file cannot be read.
+    pub fn load(path: &Path) -> Result<Self, CredentialsError> {
+        Self::parse(&read_small_file(path)?)
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Never true: a file without keys is refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Looks at the value of an `Authorization` header (RFC 6750 section 2.1) and returns whose key it is.
+    ///
+    /// # Errors
+    /// Why the request is not let in.
+    pub fn authorize(&self, header: Option<&[u8]>) -> Result<KeyName, Denied> {
+        let header = header.ok_or(Denied::Missing)?;
+        let key = bearer(header).ok_or(Denied::Scheme)?;
+        self.find(key).ok_or(Denied::Unknown)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<KeyName> {
+        let presented: [u8; 32] = Sha256::digest(key).into();
+        let mut found = Choice::from(0);
+        let mut position = 0_u64;
+        for (index, (_, hash)) in self.entries.iter().enumerate() {
+            let same = presented.ct_eq(hash);
+            position.conditional_assign(&(index as u64), same);
+            found |= same;
+        }
+        if bool::from(found) {
+            self.entries
+                .get(position as usize)
+                .map(|(name, _)| name.clone())
+        } else {
+            None
+        }
+    }
+}
+
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = header.split_at_checked("Bearer ".len())?;
+    let key = key.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !key.is_empty() && key.len() <= API_KEY_MAX)
+        .then_some(key)
+}
+
+fn key_name(text: &str) -> Option<KeyName> {
+    let fits = !text.is_empty() && text.len() <= KEY_NAME_MAX;
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-_.@".contains(&b));
+    (fits && plain).then(|| KeyName(text.into()))
+}
+
+fn read_hash(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let high = char::from(pair[0]).to_digit(16)?;
+        let low = char::from(pair[1]).to_digit(16)?;
+        *byte = u8::try_from(high << 4 | low).ok()?;
+    }
+    Some(hash)
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or_default();
+    1 + before.iter().filter(|b| **b == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // SHA-256 of "dev" and of "other".
+    const DEV: &str = "ef260e9aa3c673af240d17a2660480361a8e081d1ffeca2a5ed0e3219fc18567";
+    const OTHER: &str = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
+
+    fn keys() -> ApiKeys {
+        ApiKeys::parse(&format!(
+            "[[key]]\nname = \"dev\"\nsha256 = \"{DEV}\"\n[[key]]\nname = \"ops\"\nsha256 = \"{}\"\n",
+            OTHER.to_uppercase()
+        ))
+        .expect("valid")
+    }
+
+    fn name_of(header: &str) -> Result<String, Denied> {
+        keys()
+            .authorize(Some(header.as_bytes()))
+            .map(|name| name.to_string())
+    }
+
+    #[test]
+    fn a_listed_key_is_let_in_under_its_name() {
+        assert_eq!(name_of("Bearer dev"), Ok("dev".into()));
+        assert_eq!(name_of("bearer  other "), Ok("ops".into()));
+    }
+
+    #[test]
+    fn everything_else_is_denied_with_its_reason() {
+        assert_eq!(keys().authorize(None), Err(Denied::Missing));
+        for header in ["", "dev", "Bearer", "Bearer ", "Basic ZGV2", "Bearerdev"] {
+            assert_eq!(name_of(header), Err(Denied::Scheme), "{header:?}");
+        }
+        for header in ["Bearer de", "Bearer devs", "Bearer Dev", "Bearer ef260e"] {
+            assert_eq!(name_of(header), Err(Denied::Unknown), "{header:?}");
+        }
+        let long = format!("Bearer {}", "x".repeat(API_KEY_MAX + 1));
+        assert_eq!(name_of(&long), Err(Denied::Scheme));
+    }
+
+    #[test]
+    fn a_hash_is_not_a_key() {
+        assert_eq!(name_of(&format!("Bearer {DEV}")), Err(Denied::Unknown));
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_without_its_hashes_in_the_error() {
+        let cases = [
+            (String::new(), "no [[key]]"),
+            ("[[key]]\nname = 7\n".into(), "line 2"),
+            (
+                format!("[[key]]\nname = \"\"\nsha256 = \"{DEV}\""),
+                "number 1",
+            ),
+            (
+                format!("[[key]]\nname = \"a b\"\nsha256 = \"{DEV}\""),
+                "number 1",
+            ),
+            (
+                format!("[[key]]\nname = \"a\"\nsha256 = \"{}\"", &DEV[1..]),
+                "'a'",
+            ),
+            (
+                format!("[[key]]\nname = \"a\"\nsha256 = \"z{}\"", &DEV[1..]),
+                "'a'",
+            ),
+            (format!("[[key]]\nname = \"a\"\nkey = \"{DEV}\""), "line 1"),
+            (
+                format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n").repeat(2),
+                "two keys are named 'a'",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = ApiKeys::parse(&text).expect_err(&text);
+            let said = format!("{error} {error:?}");
+            assert!(said.contains(expected), "{said}");
+            assert!(!said.contains(&DEV[1..]), "{said}");
+        }
+    }
+
+    #[test]
+    fn debug_forms_show_no_hash() {
+        assert_eq!(format!("{:?}", keys()), "ApiKeys(2)");
+    }
+}

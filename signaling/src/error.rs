@@ -1,0 +1,133 @@
+//! What a client is told when something goes wrong: the error shape of OpenAI's API.
+//!
+//! `{"error":{"message","type","param","code"}}` with the right status. The message is for a person and says what to do; `code`
+//! is for programs and stays the same. No message holds a secret, and none of what an owner said about itself.
+
+use axum::http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::limits::RETRY_AFTER_SECS;
+
+/// Whose fault it is, in OpenAI's words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The request cannot be served as it is.
+    InvalidRequestError,
+    /// The request was good, and could not be served.
+    ServerError,
+}
+
+/// An error as it goes out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ApiError {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// For programs; never changes.
+    pub code: &'static str,
+    /// For people; may change.
+    pub message: String,
+    /// The field at fault, if one is.
+    pub param: Option<&'static str>,
+    /// After how many seconds another try makes sense.
+    pub retry_after: Option<u64>,
+}
+
+/// The `code` of a response that is an error, for the access log.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorCode(pub &'static str);
+
+impl ApiError {
+    /// An error without `param` and `Retry-After`.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+        }
+    }
+
+    /// The same, naming the field at fault.
+    #[must_use]
+    pub fn about(self, param: &'static str) -> Self {
+        Self {
+            param: Some(param),
+            ..self
+        }
+    }
+
+    /// 404 for a call: alike whether it ended, never existed, or has an id that makes no sense.
+    #[must_use]
+    pub fn unknown_call() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "call_not_found",
+            "There is no such call: it has ended, or the id is wrong.",
+        )
+        .about("call_id")
+    }
+
+    /// 503: every transceiver is full, draining or away.
+    #[must_use]
+    pub fn no_capacity() -> Self {
+        Self {
+            retry_after: Some(RETRY_AFTER_SECS),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no_capacity",
+                "No media server is free at the moment. Try again shortly.",
+            )
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        if self.status.is_client_error() {
+            ErrorKind::InvalidRequestError
+        } else {
+            ErrorKind::ServerError
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: Inner<'a>,
+}
+
+#[derive(Serialize)]
+struct Inner<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: ErrorKind,
+    param: Option<&'a str>,
+    code: &'a str,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = axum::Json(Body {
+            error: Inner {
+                message: &self.message,
+                kind: self.kind(),
+                param: self.param,
+                code: self.code,
+            },
+        });
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(ErrorCode(self.code));
+        response
+    }
+}

@@ -1,0 +1,218 @@
+//! What signaling counts: requests, the time to make a call by phase, and how the transceivers stand.
+//!
+//! Labels have few values: routes as templates, never paths; so that no client can grow the set.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::placement::Standing;
+
+/// Upper bounds of the time histograms, in seconds: from a loopback answer to the timeout of two tries.
+const BUCKETS: [f64; 12] = [
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
+
+/// A part of making a call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+pub enum Phase {
+    /// From the request's head until the offer is read and checked.
+    Offer,
+    /// Choosing an owner, minting the ufrag, and the owner's answer; second tries included.
+    Answer,
+    /// Everything, from the request's head to the response.
+    Total,
+}
+
+/// Why a call needed another request to an owner.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+pub enum Again {
+    /// The owner failed: tried elsewhere.
+    Elsewhere,
+    /// The session id was taken or the shard unknown: minted again.
+    Minted,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: Phase,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct AgainLabels {
+    reason: Again,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct StandingLabels {
+    standing: &'static str,
+}
+
+/// The counters and the registry that writes them out.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    create: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+    again: Family<AgainLabels, Counter>,
+    hang_ups: Counter,
+    reloads: Counter,
+    reload_failures: Counter,
+    transceivers: Family<StandingLabels, Gauge>,
+}
+
+fn time_histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All counters at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("firsthop_signaling");
+        let requests = Family::default();
+        registry.register(
+            "requests",
+            "HTTP requests answered, by route and status",
+            requests.clone(),
+        );
+        let create = Family::new_with_constructor(time_histogram as fn() -> Histogram);
+        registry.register_with_unit(
+            "create",
+            "Time to make a call, by phase",
+            Unit::Seconds,
+            create.clone(),
+        );
+        let again = Family::default();
+        registry.register(
+            "create_again",
+            "Further requests to transceivers for one call, by reason",
+            again.clone(),
+        );
+        let hang_ups = Counter::default();
+        registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
+        let reloads = Counter::default();
+        registry.register(
+            "reloads",
+            "Files taken over after a change",
+            reloads.clone(),
+        );
+        let reload_failures = Counter::default();
+        registry.register(
+            "reload_failures",
+            "Files that changed and could not be used",
+            reload_failures.clone(),
+        );
+        let transceivers = Family::default();
+        registry.register(
+            "transceivers",
+            "Transceivers by how they stand: ready, full, draining, away",
+            transceivers.clone(),
+        );
+        Self {
+            registry,
+            requests,
+            create,
+            again,
+            hang_ups,
+            reloads,
+            reload_failures,
+            transceivers,
+        }
+    }
+
+    /// Counts a response. `route` is a template of ours, never a client's path.
+    pub fn request(&self, route: &str, status: u16) {
+        self.requests
+            .get_or_create(&RequestLabels {
+                route: route.to_owned(),
+                status,
+            })
+            .inc();
+    }
+
+    /// Notes how long a phase of making a call took.
+    pub fn create_phase(&self, phase: Phase, took: Duration) {
+        self.create
+            .get_or_create(&PhaseLabels { phase })
+            .observe(took.as_secs_f64());
+    }
+
+    /// Counts a further request to an owner for one call.
+    pub fn create_again(&self, reason: Again) {
+        self.again.get_or_create(&AgainLabels { reason }).inc();
+    }
+
+    /// Counts a call that was ended by request.
+    pub fn hang_up(&self) {
+        self.hang_ups.inc();
+    }
+
+    /// Counts a file that changed.
+    pub fn reloaded(&self, usable: bool) {
+        if usable {
+            self.reloads.inc();
+        } else {
+            self.reload_failures.inc();
+        }
+    }
+
+    /// Sets how many transceivers stand like this.
+    pub fn transceivers(&self, standing: Standing, count: usize) {
+        self.transceivers
+            .get_or_create(&StandingLabels {
+                standing: standing.name(),
+            })
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// All metrics in the Prometheus text format.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_the_program_and_the_unit() {
+        let metrics = Metrics::new();
+        metrics.request("/v1/realtime/calls", 201);
+        metrics.create_phase(Phase::Total, Duration::from_millis(3));
+        metrics.create_again(Again::Minted);
+        metrics.transceivers(Standing::Ready, 2);
+        let text = metrics.text();
+        for line in [
+            "firsthop_signaling_requests_total{route=\"/v1/realtime/calls\",status=\"201\"} 1",
+            "firsthop_signaling_create_seconds_bucket{le=\"0.005\",phase=\"Total\"} 1",
+            "firsthop_signaling_create_again_total{reason=\"Minted\"} 1",
+            "firsthop_signaling_transceivers{standing=\"ready\"} 2",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The HTTP client for the control port of transceivers.
+//!
+//! One client for all: connections are reused, nothing follows a redirect or goes through a proxy, every request has a time
+//! limit, and every response a size limit. The control secret goes into a header that is marked as sensitive.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use firsthop_shared::address::SessionId;
+use firsthop_shared::control::{ControlCode, ControlError, CreateRequest, CreateResponse, Status};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
+
+use crate::limits::{
+    CREATE_TIMEOUT, HANG_UP_TIMEOUT, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX, STATUS_TIMEOUT,
+};
+
+/// The secret that transceivers ask for on their control port.
+#[derive(Clone)]
+pub struct ControlSecret(HeaderValue);
+
+impl ControlSecret {
+    /// Takes the content of a secret file: one line of visible ASCII; blanks around it are ignored.
+    ///
+    /// Nothing is returned when it is empty or holds anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let secret = text.trim();
+        if secret.is_empty() || !secret.bytes().all(|b| b.is_ascii_graphic()) {
+            return None;
+        }
+        let mut value = HeaderValue::from_str(&format!("Bearer {secret}")).ok()?;
+        value.set_sensitive(true);
+        Some(Self(value))
+    }
+}
+
+impl fmt::Debug for ControlSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ControlSecret(hidden)")
+    }
+}
+
+/// Why a transceiver did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// It said no.
+    #[error("refused ({status}, {code:?}): {message}", status = .0.as_u16(), code = .1.code, message = .1.message)]
+    Refused(StatusCode, ControlError),
+    /// No connection: nobody listens there.
+    #[error("nobody listens there")]
+    Gone,
+    /// No connection for another reason, or it broke.
+    #[error("cannot be reached: {0}")]
+    Unreachable(String),
+    /// It took too long.
+    #[error("did not answer in time")]
+    TimedOut,
+    /// What it said makes no sense.
+    #[error("said something unexpected: {0}")]
+    Garbled(String),
+}
+
+impl OwnerError {
+    /// The code of a refusal.
+    #[must_use]
+    pub fn code(&self) -> Option<ControlCode> {
+        match self {
+            Self::Refused(_, error) => Some(error.code),
+            _ => None,
+        }
+    }
+}
+
+/// Speaks to the control port of any transceiver.
+#[derive(Clone, Debug)]
+pub struct OwnerClient {
+    http: Client,
+}
+
+impl OwnerClient {
+    /// A client that shows this secret.
+    ///
+    /// # Errors
+    /// When the HTTP client cannot be built.
+    pub fn new(secret: &ControlSecret) -> Result<Self, reqwest::Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, secret.0.clone());
+        let http = Client::builder()
+            .default_headers(headers)
+            .no_proxy()
+            .redirect(Policy::none())
+            .connect_timeout(OWNER_CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .build()?;
+        Ok(Self { http })
+    }
+
+    /// Asks for the status.
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn status(&self, control: SocketAddr) -> Result<Status, OwnerError> {
+        let url = format!("http://{control}/v1/status");
+        send(self.http.get(url), STATUS_TIMEOUT).await
+    }
+
+    /// Has a session made, and returns the answer.
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn create(
+        &self,
+        control: SocketAddr,
+        request: &CreateRequest,
+    ) -> Result<CreateResponse, OwnerError> {
+        let url = format!("http://{control}/v1/sessions");
+        send(self.http.post(url).json(request), CREATE_TIMEOUT).await
+    }
+
+    /// Has a session ended; `false` when the owner does not have it (any more).
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn hang_up(
+        &self,
+        control: SocketAddr,
+        session: SessionId,
+        created: u64,
+    ) -> Result<bool, OwnerError> {
+        let url = format!("http://{control}/v1/sessions/{session}?created={created}");
+        match receive(self.http.delete(url), HANG_UP_TIMEOUT).await? {
+            (status, _) if status.is_success() => Ok(true),
+            (StatusCode::NOT_FOUND, _) => Ok(false),
+            (status, body) => Err(refusal(status, &body)),
+        }
+    }
+}
+
+async fn send<T: DeserializeOwned>(
+    request: RequestBuilder,
+    timeout: Duration,
+) -> Result<T, OwnerError> {
+    let (status, body) = receive(request, timeout).await?;
+    if !status.is_success() {
+        return Err(refusal(status, &body));
+    }
+    serde_json::from_slice(&body).map_err(|error| OwnerError::Garbled(error.to_string()))
+}
+
+/// Sends the request and reads the whole response, within one time limit.
+async fn receive(
+    request: RequestBuilder,
+    timeout: Duration,
+) -> Result<(StatusCode, Vec<u8>), OwnerError> {
+    let mut response = request.timeout(timeout).send().await.map_err(failure)?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failure)? {
+        if body.len() + chunk.len() > OWNER_RESPONSE_MAX {
+            return Err(OwnerError::Garbled(format!(
+                "more than {OWNER_RESPONSE_MAX} bytes"
+            )));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((response.status(), body))
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> OwnerError {
+    match serde_json::from_slice(body) {
+        Ok(error) => OwnerError::Refused(status, error),
+        Err(_) => OwnerError::Garbled(format!("status {}", status.as_u16())),
+    }
+}
+
+fn failure(error: reqwest::Error) -> OwnerError {
+    if error.is_timeout() {
+        return OwnerError::TimedOut;
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    let mut last = String::new();
+    while let Some(current) = cause {
+        if let Some(io) = current.downcast_ref::<std::io::Error>() {
+            return match io.kind() {
+                std::io::ErrorKind::ConnectionRefused => OwnerError::Gone,
+                _ => OwnerError::Unreachable(io.to_string()),
+            };
+        }
+        last = current.to_string();
+        cause = current.source();
+    }
+    OwnerError::Unreachable(last)
+}

@@ -1,0 +1,349 @@
+//! The transceivers that calls are placed on: found, polled for their status, and reserved.
+//!
+//! Once a second every transceiver is asked for its status, all of them at once, so that a slow one delays nobody. A transceiver
+//! that starts later, drains or goes away is the normal course of things and logged at INFO, once per change.
+//!
+//! A URL with a name stands for every address that the name has, and is resolved anew for each round: a Kubernetes headless
+//! service is one URL.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use firsthop_shared::address::canonical;
+use firsthop_shared::control::ControlCode;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::limits::{POLL_INTERVAL, STATUS_TIMEOUT, TRANSCEIVERS_MAX};
+use crate::metrics::Metrics;
+use crate::owner::{OwnerClient, OwnerError};
+use crate::placement::{Outcome, Place, Placement, Standing};
+
+/// Where transceivers are to be found: the host and port of a control URL.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// One transceiver.
+    Address(SocketAddr),
+    /// One at each address of the name.
+    Name {
+        /// The name to resolve.
+        host: String,
+        /// The control port of all of them.
+        port: u16,
+    },
+}
+
+/// A text that is no control URL.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("'{0}' is not a control URL")]
+pub struct SourceError(String);
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    /// Reads `http://host:port`, with nothing after the port but an optional slash.
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let error = || SourceError(text.to_owned());
+        let url = reqwest::Url::parse(text).map_err(|_| error())?;
+        let plain = url.scheme() == "http"
+            && url.path() == "/"
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none();
+        let host = url.host_str().filter(|_| plain).ok_or_else(error)?;
+        let port = url
+            .port_or_known_default()
+            .filter(|p| *p != 0)
+            .ok_or_else(error)?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        Ok(match bare.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() => return Err(error()),
+            Ok(ip) => Self::Address(canonical(SocketAddr::from((ip, port)))),
+            Err(_) => Self::Name {
+                host: host.to_owned(),
+                port,
+            },
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "http://{address}"),
+            Self::Name { host, port } => write!(f, "http://{host}:{port}"),
+        }
+    }
+}
+
+/// The transceivers of this cluster.
+pub struct Transceivers {
+    sources: Vec<Source>,
+    client: OwnerClient,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    placement: Placement,
+    /// What was last logged of each.
+    logged: HashMap<SocketAddr, Standing>,
+    /// The addresses that each name last had: a name server that fails for a moment takes no transceiver away.
+    resolved: HashMap<usize, Vec<SocketAddr>>,
+}
+
+impl Transceivers {
+    /// Knows where to look, and has asked nobody yet.
+    #[must_use]
+    pub fn new(sources: Vec<Source>, client: OwnerClient) -> Arc<Self> {
+        Arc::new(Self {
+            sources,
+            client,
+            table: Mutex::default(),
+        })
+    }
+
+    /// The client for the control ports.
+    #[must_use]
+    pub fn client(&self) -> &OwnerClient {
+        &self.client
+    }
+
+    /// Polls once a second, for ever.
+    pub async fn poll_forever(self: Arc<Self>, metrics: Arc<Metrics>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.poll_once().await;
+            self.publish(&metrics);
+        }
+    }
+
+    /// Resolves the names and asks every transceiver for its status, all at once; returns when the last has answered or failed.
+    pub async fn poll_once(self: &Arc<Self>) {
+        let members = self.resolve().await;
+        self.table().placement.set_members(&members);
+        let mut polls = JoinSet::new();
+        for control in members {
+            let this = Arc::clone(self);
+            polls.spawn(async move { this.poll(control).await });
+        }
+        while polls.join_next().await.is_some() {}
+    }
+
+    /// Chooses where a call goes and counts it there until the reservation is dropped.
+    ///
+    /// `except` is left out. Nothing is returned when no other transceiver has room.
+    #[must_use]
+    pub fn reserve(self: &Arc<Self>, except: Option<SocketAddr>) -> Option<Reservation> {
+        let place = self
+            .table()
+            .placement
+            .place(Instant::now(), except, &mut rand::rng())?;
+        Some(Reservation {
+            transceivers: Arc::clone(self),
+            place,
+            outcome: Outcome::Kept,
+        })
+    }
+
+    /// Places nothing on a transceiver until its next good status.
+    pub fn doubt(&self, control: SocketAddr) {
+        self.table().placement.doubt(control);
+    }
+
+    /// Whether a call could be placed now.
+    #[must_use]
+    pub fn placeable(&self) -> bool {
+        self.table()
+            .placement
+            .count(Standing::Ready, Instant::now())
+            > 0
+    }
+
+    /// Sets the gauges.
+    pub fn publish(&self, metrics: &Metrics) {
+        let table = self.table();
+        let now = Instant::now();
+        for standing in Standing::ALL {
+            metrics.transceivers(standing, table.placement.count(standing, now));
+        }
+    }
+
+    async fn resolve(&self) -> Vec<SocketAddr> {
+        let mut seen = HashSet::new();
+        let mut members = Vec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            let addresses = match source {
+                Source::Address(address) => vec![*address],
+                Source::Name { host, port } => self.resolve_name(index, host, *port).await,
+            };
+            members.extend(addresses.into_iter().filter(|a| seen.insert(*a)));
+        }
+        if members.len() > TRANSCEIVERS_MAX {
+            tracing::warn!(
+                found = members.len(),
+                used = TRANSCEIVERS_MAX,
+                "more transceivers than are polled; the others get no calls"
+            );
+            members.truncate(TRANSCEIVERS_MAX);
+        }
+        members
+    }
+
+    async fn resolve_name(&self, index: usize, host: &str, port: u16) -> Vec<SocketAddr> {
+        let found = timeout(STATUS_TIMEOUT, tokio::net::lookup_host((host, port))).await;
+        let mut table = self.table();
+        let known = table.resolved.entry(index).or_default();
+        if let Ok(Ok(addresses)) = found {
+            *known = addresses.map(canonical).collect();
+            // The order of name servers changes; that of members should not.
+            known.sort_unstable();
+        }
+        known.clone()
+    }
+
+    async fn poll(&self, control: SocketAddr) {
+        self.table().placement.poll_started(control);
+        let result = self.client.status(control).await;
+        let now = Instant::now();
+        let mut table = self.table();
+        match &result {
+            Ok(status) if status.owner.ip().is_unspecified() || status.owner.port() == 0 => {
+                table.placement.doubt(control);
+            }
+            Ok(status) => table.placement.observe(control, status, now),
+            // One late answer is no verdict: the last status stays good for a while.
+            Err(OwnerError::TimedOut) => {}
+            Err(_) => table.placement.doubt(control),
+        }
+        table.log_change(control, now, result.as_ref().err());
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change of the table is complete in itself, so a panic elsewhere leaves nothing half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Transceivers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.sources).finish()
+    }
+}
+
+impl Table {
+    fn log_change(&mut self, control: SocketAddr, now: Instant, error: Option<&OwnerError>) {
+        let Some(standing) = self.placement.standing(control, now) else {
+            return;
+        };
+        let before = self.logged.insert(control, standing);
+        if before == Some(standing) {
+            return;
+        }
+        match (standing, error) {
+            (Standing::Away, Some(error)) if error.code() == Some(ControlCode::Unauthorized) => {
+                tracing::warn!(%control, %error, "transceiver refuses the control secret: is it the same file on both sides?");
+            }
+            (Standing::Away, Some(OwnerError::Garbled(reason))) => {
+                tracing::warn!(%control, reason, "transceiver does not speak this version's control protocol");
+            }
+            (Standing::Away, Some(error)) => {
+                tracing::info!(%control, reason = %error, "transceiver is away");
+            }
+            (Standing::Away, None) => {
+                tracing::warn!(%control, "transceiver names no usable trunk address: set its --owner");
+            }
+            (Standing::Full, _) | (Standing::Ready, _) if before == Some(Standing::Full) => {
+                tracing::debug!(%control, standing = standing.name(), "transceiver");
+            }
+            _ => tracing::info!(%control, standing = standing.name(), "transceiver"),
+        }
+    }
+}
+
+/// A place that is counted for a call until this is dropped.
+///
+/// Dropped without a word, the call counts as kept: when a client goes away in the middle, its owner may have the session.
+#[derive(Debug)]
+pub struct Reservation {
+    transceivers: Arc<Transceivers>,
+    place: Place,
+    outcome: Outcome,
+}
+
+impl Reservation {
+    /// Where.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Ends it: the owner does not have the call.
+    pub fn refused(mut self) {
+        self.outcome = Outcome::Refused;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.transceivers
+            .table()
+            .placement
+            .settle(&self.place, self.outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_urls_name_one_address_or_a_name() {
+        let address = |text: &str| Source::Address(text.parse().expect("an address"));
+        for (text, expected) in [
+            ("http://10.0.0.1:5080", address("10.0.0.1:5080")),
+            ("http://10.0.0.1:5080/", address("10.0.0.1:5080")),
+            ("http://[fd00::1]:5080", address("[fd00::1]:5080")),
+            ("http://[::ffff:10.0.0.1]:5080", address("10.0.0.1:5080")),
+            ("http://10.0.0.1", address("10.0.0.1:80")),
+            (
+                "http://media.example:5080",
+                Source::Name {
+                    host: "media.example".into(),
+                    port: 5080,
+                },
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_by_name() {
+        for text in [
+            "",
+            "10.0.0.1:5080",
+            "https://10.0.0.1:5080",
+            "http://10.0.0.1:5080/v1",
+            "http://user@10.0.0.1:5080",
+            "http://10.0.0.1:5080?x=1",
+            "http://0.0.0.0:5080",
+            "http://[::]:5080",
+            "http://10.0.0.1:0",
+            "http://10.0.0.1:99999",
+        ] {
+            assert_eq!(
+                text.parse::<Source>(),
+                Err(SourceError(text.into())),
+                "{text}"
+            );
+        }
+    }
+}
