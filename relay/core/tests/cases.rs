@@ -351,10 +351,7 @@ fn internal_datagrams_are_checked_before_they_are_believed() {
         verdict
     };
     let drop = DownVerdict::Drop;
-    assert_eq!(
-        refused(&|r| r.ingress.0 = 9),
-        drop(Reason::RecordIngress)
-    );
+    assert_eq!(refused(&|r| r.ingress.0 = 9), drop(Reason::RecordIngress));
     assert_eq!(refused(&|r| r.tcp = true), drop(Reason::RecordIngress));
     assert_eq!(
         refused(&|r| {

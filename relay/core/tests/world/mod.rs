@@ -265,6 +265,8 @@ pub(crate) struct Relay {
     free: Vec<u32>,
     /// What owners accept tags with: every key there is.
     owner_keys: Arc<DataKeyring>,
+    /// What owners tag with.
+    pub(crate) sender_keys: Arc<DataKeyring>,
     windows: HashMap<(OwnerAddr, ShardId), ReplayFilter>,
     builder: DatagramBuilder,
     sequence: u32,
@@ -279,6 +281,7 @@ impl Relay {
             references: Vec::new(),
             free: Vec::new(),
             owner_keys: keyring(&[1, 2]),
+            sender_keys: keyring(&[2, 1]),
             windows: HashMap::new(),
             builder: DatagramBuilder::new(TRUNK_DATAGRAM_MAX),
             sequence: 0,
@@ -409,7 +412,7 @@ impl Relay {
             RecordKind::Packet => b"downlink",
             _ => b"",
         };
-        let keys = Arc::clone(&self.owner_keys);
+        let keys = Arc::clone(&self.sender_keys);
         let bytes = self.datagram(from.shard, record, payload, &keys);
         self.down_bytes(from.owner, &bytes).expect("accepted")
     }
