@@ -1,0 +1,455 @@
+//! The relay's settings: what can be set, and the check that stops a bad start.
+//!
+//! Every setting is a long flag and an environment variable `FIRSTHOP_<NAME>`. [`Config::check`] turns the words into values
+//! that cannot be wrong any more; what is wrong is said in one line that names the setting and the fix, before anything is
+//! opened.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Parser, ValueEnum};
+use firsthop_relay_core::limits::{
+    FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT, PROVISIONAL_SHARE, TRUNKS_DEFAULT,
+};
+use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
+use firsthop_shared::fleet::{Fleet, FleetError};
+use firsthop_shared::keyring::{DataKeyring, KeyringError};
+use firsthop_shared::reload::Reloader;
+
+use crate::limits::{LISTEN_MAX, MTU_MAX, MTU_MIN};
+use crate::system;
+
+/// Routes WebRTC packets between clients and the transceivers that own their sessions.
+#[derive(Parser, Debug)]
+#[command(name = "relay", version)]
+pub struct Settings {
+    /// Data keyring, a TOML file; read again when it changes.
+    #[arg(long, env = "FIRSTHOP_KEYRING", value_name = "FILE")]
+    pub keyring: PathBuf,
+    /// The fleet: clusters and ingress points, a TOML file.
+    #[arg(long, env = "FIRSTHOP_FLEET", value_name = "FILE")]
+    pub fleet: PathBuf,
+    /// The cluster that this relay belongs to.
+    #[arg(long, env = "FIRSTHOP_CLUSTER", value_name = "ID", default_value_t = 1)]
+    pub cluster: u16,
+    /// Public UDP address and port, with the address that the fleet file advertises for it when that is another.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LISTEN",
+        value_name = "ADDR[=ADVERTISED]",
+        value_delimiter = ',',
+        required = true
+    )]
+    pub listen: Vec<String>,
+    /// Address of the internal sockets, one per core.
+    #[arg(
+        long,
+        env = "FIRSTHOP_INTERNAL",
+        value_name = "IP",
+        default_value = "127.0.0.1"
+    )]
+    pub internal: IpAddr,
+    /// Port of the first core's internal socket; the others follow.
+    #[arg(
+        long,
+        env = "FIRSTHOP_INTERNAL_PORT",
+        value_name = "PORT",
+        default_value_t = 4000
+    )]
+    pub internal_port: u16,
+    /// Where transceivers are, and clients are not.
+    #[arg(
+        long,
+        env = "FIRSTHOP_INTERNAL_NETWORKS",
+        value_name = "CIDRS",
+        default_value = "127.0.0.0/8"
+    )]
+    pub internal_networks: String,
+    /// Serve clients inside the internal networks too: for development.
+    #[arg(long, env = "FIRSTHOP_ALLOW_INTERNAL_CLIENTS", action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_value = "false", default_missing_value = "true",
+          value_parser = BoolishValueParser::new())]
+    pub allow_internal_clients: bool,
+    /// Upper bound for the MTU of the paths to transceivers, in bytes; without it the kernel's knowledge of each path.
+    #[arg(long, env = "FIRSTHOP_INTERNAL_MTU", value_name = "BYTES")]
+    pub internal_mtu: Option<u16>,
+    /// How long a packet may wait for company on a busy core, in microseconds.
+    #[arg(long, env = "FIRSTHOP_LINGER", value_name = "MICROSECONDS", default_value_t = LINGER_DEFAULT.0)]
+    pub linger: u64,
+    /// Processors to run on: a count, or a list such as 0,2 or 4-7.
+    #[arg(
+        long,
+        env = "FIRSTHOP_CORES",
+        value_name = "N|LIST",
+        default_value = "1"
+    )]
+    pub cores: String,
+    /// Client addresses that each core can know at a time.
+    #[arg(long, env = "FIRSTHOP_FLOWS_PER_CORE", value_name = "N", default_value_t = FLOWS_DEFAULT)]
+    pub flows_per_core: u32,
+    /// Seed of the rule that spreads clients over cores; the same for all relays that share clients.
+    #[arg(
+        long,
+        env = "FIRSTHOP_STEERING_SEED",
+        value_name = "N",
+        default_value_t = 0
+    )]
+    pub steering_seed: u32,
+    /// Address of /healthz, /readyz and /metrics.
+    #[arg(
+        long,
+        env = "FIRSTHOP_ADMIN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9101"
+    )]
+    pub admin: SocketAddr,
+    /// Whether a core polls for a moment before it sleeps.
+    #[arg(
+        long,
+        env = "FIRSTHOP_SPIN",
+        value_name = "on|off",
+        default_value = "on"
+    )]
+    pub spin: Switch,
+    /// What is logged: a level, or a filter such as info,firsthop_relay=debug.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// How it is logged.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LOG_FORMAT",
+        value_name = "text|json",
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines: one JSON object per line.
+    Json,
+}
+
+/// A setting with a value that the relay cannot start with.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} {problem}")]
+pub struct SettingError {
+    /// The flag.
+    pub setting: &'static str,
+    /// Its value, what is wrong with it, and the fix.
+    pub problem: String,
+}
+
+fn refuse<T>(setting: &'static str, problem: impl Into<String>) -> Result<T, SettingError> {
+    Err(SettingError {
+        setting,
+        problem: problem.into(),
+    })
+}
+
+/// A public address of the relay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listen {
+    /// Where the sockets are bound.
+    pub address: SocketAddr,
+    /// What clients are told.
+    pub advertised: SocketAddr,
+    /// The ingress point that advertises it.
+    pub ingress: IngressId,
+}
+
+/// Settings that were checked.
+pub struct Config {
+    /// Public addresses, at least one, no two for one ingress and family.
+    pub listen: Vec<Listen>,
+    /// The relay's cluster.
+    pub cluster: ClusterId,
+    /// Internal address.
+    pub internal: IpAddr,
+    /// First internal port; those of all cores are valid.
+    pub internal_port: u16,
+    /// Where owners are.
+    pub internal_networks: Networks,
+    /// Whether clients may be there too.
+    pub allow_internal_clients: bool,
+    /// Upper bound of internal MTUs, in bytes.
+    pub internal_mtu: Option<u16>,
+    /// How long a record waits for company, in microseconds.
+    pub linger: u64,
+    /// The processor of each core.
+    pub processors: Vec<usize>,
+    /// Flows per core.
+    pub flows: u32,
+    /// Owner workers per core.
+    pub trunks: u16,
+    /// Seed of the steering rule.
+    pub steering_seed: u32,
+    /// Admin address.
+    pub admin: SocketAddr,
+    /// Whether cores poll before they sleep.
+    pub spin: bool,
+    /// The keyring as it is now.
+    pub keyring: Arc<DataKeyring>,
+    /// Notices when it changes.
+    pub keyring_reloader: Reloader<DataKeyring, KeyringError>,
+    /// Notices when the fleet changes.
+    pub fleet_reloader: Reloader<Fleet, FleetError>,
+}
+
+/// The longest linger that can be set, in microseconds: longer is heard.
+const LINGER_MAX: u64 = 5_000;
+
+impl Settings {
+    /// Reads the command line and the environment.
+    ///
+    /// # Errors
+    /// What cannot be read, as clap says it; also a request for help or the version.
+    pub fn read() -> Result<Self, clap::Error> {
+        Self::try_parse()
+    }
+}
+
+/// Brings clap's message about a bad command line into one line.
+#[must_use]
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = message.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
+impl Config {
+    /// Checks every setting, and reads the files they name.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub fn check(settings: &Settings) -> Result<Self, SettingError> {
+        let (keyring_reloader, keyring) = Reloader::new(&settings.keyring, DataKeyring::load)
+            .map_err(|error| {
+                let file = settings.keyring.display();
+                SettingError {
+                    setting: "--keyring",
+                    problem: format!(
+                        "{file}: {error}: name a data keyring that the keys tool made"
+                    ),
+                }
+            })?;
+        let (fleet_reloader, fleet) =
+            Reloader::new(&settings.fleet, Fleet::load).map_err(|error| SettingError {
+                setting: "--fleet",
+                problem: format!("{}: {error}", settings.fleet.display()),
+            })?;
+        let cluster = ClusterId(settings.cluster);
+        if fleet.cluster(cluster).is_none() {
+            return refuse(
+                "--cluster",
+                format!(
+                    "{cluster}: not in {}: add the cluster there, or name one of it",
+                    settings.fleet.display()
+                ),
+            );
+        }
+        let internal_networks = match Networks::parse(&settings.internal_networks) {
+            Ok(networks) if networks.is_empty() => {
+                return refuse(
+                    "--internal-networks",
+                    "is empty: name the networks that transceivers are in",
+                );
+            }
+            Ok(networks) => networks,
+            Err(error) => return refuse("--internal-networks", error.to_string()),
+        };
+        let processors = match system::choose_processors(&settings.cores, &system::processors()) {
+            Ok(processors) => processors,
+            Err(problem) => return refuse("--cores", format!("{}: {problem}", settings.cores)),
+        };
+        check_internal(settings, &internal_networks, processors.len())?;
+        let listen = check_listen(settings, &fleet, &internal_networks)?;
+        check_numbers(settings)?;
+        if let Err(problem) = system::ensure_memlock(processors.len()) {
+            return refuse("--cores", format!("{}: {problem}", settings.cores));
+        }
+        Ok(Self {
+            listen,
+            cluster,
+            internal: settings.internal,
+            internal_port: settings.internal_port,
+            internal_networks,
+            allow_internal_clients: settings.allow_internal_clients,
+            internal_mtu: settings.internal_mtu,
+            linger: settings.linger,
+            processors,
+            flows: settings.flows_per_core,
+            trunks: TRUNKS_DEFAULT,
+            steering_seed: settings.steering_seed,
+            admin: settings.admin,
+            spin: settings.spin == Switch::On,
+            keyring: Arc::new(keyring),
+            keyring_reloader,
+            fleet_reloader,
+        })
+    }
+}
+
+fn check_internal(
+    settings: &Settings,
+    networks: &Networks,
+    cores: usize,
+) -> Result<(), SettingError> {
+    let address = settings.internal;
+    if !networks.contains(address) {
+        return refuse(
+            "--internal",
+            format!(
+                "{address}: outside of --internal-networks, so transceivers would drop what comes from it: name an address inside"
+            ),
+        );
+    }
+    if settings.internal_port == 0 || usize::from(settings.internal_port) + cores > 1 << 16 {
+        return refuse(
+            "--internal-port",
+            format!(
+                "{}: ports from here on for {cores} cores must lie in 1 to 65535",
+                settings.internal_port
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn check_listen(
+    settings: &Settings,
+    fleet: &Fleet,
+    networks: &Networks,
+) -> Result<Vec<Listen>, SettingError> {
+    let mut listen: Vec<Listen> = Vec::new();
+    for text in &settings.listen {
+        let one = check_one_listen(text, settings, fleet, networks)
+            .or_else(|problem| refuse("--listen", format!("{text}: {problem}")))?;
+        for other in &listen {
+            if other.address == one.address {
+                return refuse(
+                    "--listen",
+                    format!("{}: named twice: name it once", one.address),
+                );
+            }
+            if other.ingress == one.ingress && other.address.is_ipv6() == one.address.is_ipv6() {
+                return refuse(
+                    "--listen",
+                    format!(
+                        "{text}: {} already serves the advertised address {}: give each ingress one address per family",
+                        other.address, one.advertised
+                    ),
+                );
+            }
+        }
+        listen.push(one);
+    }
+    if listen.is_empty() || listen.len() > LISTEN_MAX {
+        return refuse(
+            "--listen",
+            format!("names {} addresses: name 1 to {LISTEN_MAX}", listen.len()),
+        );
+    }
+    Ok(listen)
+}
+
+fn check_one_listen(
+    text: &str,
+    settings: &Settings,
+    fleet: &Fleet,
+    networks: &Networks,
+) -> Result<Listen, String> {
+    let parse = |part: &str| {
+        part.trim()
+            .parse::<SocketAddr>()
+            .map(canonical)
+            .map_err(|_| format!("'{part}' is not an address with a port, such as 203.0.113.10:3478 or [2001:db8::10]:3478"))
+    };
+    let (address, advertised) = match text.split_once('=') {
+        Some((address, advertised)) => (parse(address)?, parse(advertised)?),
+        None => (parse(text)?, parse(text)?),
+    };
+    let ip = address.ip();
+    if ip.is_unspecified() {
+        return Err("a wildcard address would answer from another address than the one that was hit: name each address".to_owned());
+    }
+    if ip.is_multicast() {
+        return Err("a multicast address: name an address of this machine".to_owned());
+    }
+    if address.port() == 0 {
+        return Err("port 0: name the port, all cores share it".to_owned());
+    }
+    if advertised.ip().is_unspecified() || advertised.ip().is_multicast() || advertised.port() == 0
+    {
+        return Err(format!(
+            "clients cannot reach the advertised address {advertised}: advertise the one that they can"
+        ));
+    }
+    if address.is_ipv6() != advertised.is_ipv6() {
+        return Err(
+            "listen and advertised address are of different families: give both the same"
+                .to_owned(),
+        );
+    }
+    let Some(ingress) = fleet.ingress_by_address(advertised) else {
+        return Err(format!(
+            "no ingress in {} advertises {advertised}: add it there, or append =ADVERTISED with one of it",
+            settings.fleet.display()
+        ));
+    };
+    if ip.is_loopback() && networks.contains(ip) && !settings.allow_internal_clients {
+        return Err("only clients inside --internal-networks reach a loopback address, and they are not served: add --allow-internal-clients".to_owned());
+    }
+    Ok(Listen {
+        address,
+        advertised,
+        ingress,
+    })
+}
+
+fn check_numbers(settings: &Settings) -> Result<(), SettingError> {
+    if !(PROVISIONAL_SHARE..=FLOWS_MAX).contains(&settings.flows_per_core) {
+        return refuse(
+            "--flows-per-core",
+            format!(
+                "{}: choose {PROVISIONAL_SHARE} to {FLOWS_MAX}",
+                settings.flows_per_core
+            ),
+        );
+    }
+    if settings.linger > LINGER_MAX {
+        return refuse(
+            "--linger",
+            format!("{}: choose 0 to {LINGER_MAX} microseconds", settings.linger),
+        );
+    }
+    if let Some(mtu) = settings.internal_mtu
+        && !(MTU_MIN..=MTU_MAX).contains(&mtu)
+    {
+        return refuse(
+            "--internal-mtu",
+            format!("{mtu}: choose {MTU_MIN} to {MTU_MAX} bytes"),
+        );
+    }
+    Ok(())
+}

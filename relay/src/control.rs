@@ -1,0 +1,115 @@
+//! What other threads may tell a core, and what cores tell each other: never on the packet path, looked at once a turn.
+//!
+//! A core shares nothing with another while it moves packets. Here is the little that it must share all the same: a stop
+//! flag, a new keyring, and notes about clients whose downlink came to the wrong core (after a restart with another number
+//! of cores, until the next uplink packet). A turn reads a few words of memory that hardly ever change.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use firsthop_shared::address::{Hop, ShardId};
+use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::trunk::RecordHeader;
+
+use crate::limits::NOTES_MAX;
+use crate::wake::Wake;
+
+/// A record whose client's packets reach another core than the one that received it: its flow belongs there.
+#[derive(Clone, Copy, Debug)]
+pub struct Note {
+    /// Where the record came from.
+    pub source: Hop,
+    /// The worker that sent it.
+    pub shard: ShardId,
+    /// The record.
+    pub record: RecordHeader,
+}
+
+/// The end that others hold of a core's control.
+#[derive(Debug)]
+pub struct CoreControl {
+    stop: AtomicBool,
+    /// Counts keyrings; a core that has seen another number takes the new one.
+    generation: AtomicU64,
+    keyring: Mutex<Arc<DataKeyring>>,
+    notes: SyncSender<Note>,
+    wake: Wake,
+}
+
+/// The end that a core keeps.
+#[derive(Debug)]
+pub struct Mailbox {
+    control: Arc<CoreControl>,
+    notes: Receiver<Note>,
+    seen: u64,
+}
+
+impl CoreControl {
+    /// Makes both ends.
+    #[must_use]
+    pub fn new(keyring: Arc<DataKeyring>, wake: Wake) -> (Arc<Self>, Mailbox) {
+        let (notes, inbox) = sync_channel(NOTES_MAX);
+        let control = Arc::new(Self {
+            stop: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            keyring: Mutex::new(keyring),
+            notes,
+            wake,
+        });
+        let mailbox = Mailbox {
+            control: Arc::clone(&control),
+            notes: inbox,
+            seen: 0,
+        };
+        (control, mailbox)
+    }
+
+    /// Asks the core to stop after its turn.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Gives the core a reloaded keyring.
+    pub fn set_keyring(&self, keyring: Arc<DataKeyring>) {
+        *self.keyring.lock().unwrap_or_else(PoisonError::into_inner) = keyring;
+        self.generation.fetch_add(1, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Leaves a note for the core; `false` when too many wait already.
+    pub fn note(&self, note: Note) -> bool {
+        let left = self.notes.try_send(note).is_ok();
+        self.wake.wake();
+        left
+    }
+}
+
+impl Mailbox {
+    /// Whether the core shall stop. Call it first in a turn: it also answers the wake-up.
+    pub fn stopped(&self) -> bool {
+        self.control.wake.answer();
+        self.control.stop.load(Ordering::Acquire)
+    }
+
+    /// The new keyring, once for each.
+    pub fn keyring(&mut self) -> Option<Arc<DataKeyring>> {
+        let generation = self.control.generation.load(Ordering::Acquire);
+        if generation == self.seen {
+            return None;
+        }
+        self.seen = generation;
+        let keyring = self
+            .control
+            .keyring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(&keyring))
+    }
+
+    /// The next note from another core.
+    pub fn note(&self) -> Option<Note> {
+        self.notes.try_recv().ok()
+    }
+}

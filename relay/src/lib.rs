@@ -1,0 +1,30 @@
+//! The relay's acting part: sockets, rings and threads around the decisions of `firsthop-relay-core`.
+//!
+//! A relay stands on the public address and routes packets between clients and the transceivers that own their sessions. It
+//! holds no WebRTC state and answers nobody. Its cost is the kernel's cost per datagram, so everything here serves two
+//! ends: one kernel receive per client packet and one kernel send per packet to a client, with nothing beside them that
+//! matters; and several client packets in each datagram of the internal hop.
+//!
+//! One core, one world: each core is a glommio executor pinned to a processor, with its own sockets, [`ring`], buffers, flow
+//! table and counters. Cores meet only in [`control`], off the packet path. Reading order:
+//!
+//! - [`config`]: settings, checked before anything starts; [`system`]: what the machine must give;
+//! - [`relay`]: starts and stops everything; [`sockets`]: groups, steering, buffer sizes;
+//! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
+//!   small decisions of a turn;
+//! - [`control`], [`wake`]: what other threads may tell a core;
+//! - [`counters`], [`admin`]: what others see; [`limits`]: every bound.
+
+pub mod admin;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod limits;
+pub mod paths;
+pub mod relay;
+pub mod ring;
+pub mod shard;
+pub mod sockets;
+pub mod system;
+pub mod waiting;
+pub mod wake;

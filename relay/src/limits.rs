@@ -1,0 +1,107 @@
+//! Every bound of the relay's acting part, each written once. Those of its pure part stand in `firsthop-relay-core`.
+
+use std::time::Duration;
+
+use firsthop_shared::limits::{CLIENT_PACKET_MAX, TRUNK_DATAGRAM_MAX, TRUNK_RECORDS_MAX};
+use firsthop_shared::trunk::RECORD_HEADER_MAX;
+
+use crate::ring::HEADROOM;
+
+/// Submission queue entries of a packet ring: how much one turn sends at the most.
+pub const RING_ENTRIES: u16 = 1_024;
+
+/// Receive buffers of a core's public sockets. Trunks that wait and sends under way hold some of them.
+pub const PUBLIC_BUFFERS: u16 = 4_096;
+
+/// Length of a public receive buffer, in bytes: headroom and the largest client packet.
+pub const PUBLIC_BUFFER_LEN: usize = 2_048;
+
+/// Receive buffers of a core's internal socket.
+pub const INTERNAL_BUFFERS: u16 = 512;
+
+/// Length of an internal receive buffer, in bytes: headroom and the largest trunk datagram.
+pub const INTERNAL_BUFFER_LEN: usize = 9 * 1_024;
+
+/// Trunk datagrams of a core that may be under way to the kernel.
+pub const MESSAGE_SLOTS: u16 = 256;
+
+/// Datagrams that one turn takes from the completion queue.
+pub const RECEIVES_PER_TURN: usize = 512;
+
+/// A turn with fewer datagrams than this found nothing waiting: the core has time, and trunks are flushed at once.
+///
+/// The kernel hands over 32 datagrams per socket and turn before it looks at the next socket; half of that means a queue.
+pub const BUSY_RECEIVES: usize = 16;
+
+/// Submission entries that downlink packets leave free in every turn, so that trunks can always be sent.
+pub const MESSAGE_RESERVE: usize = 64;
+
+/// When fewer public buffers than this are free, in percent, trunks are flushed whatever their age: they hold the others.
+pub const BUFFERS_LOW_PERCENT: usize = 25;
+
+/// How often a dropped ring asks the kernel to let go of its memory before it leaks it.
+pub const RING_STOP_ROUNDS: usize = 64;
+
+/// How long a core without packets polls before it sleeps.
+pub const SPIN: Duration = Duration::from_micros(50);
+
+/// How long a core sleeps at the most: glommio's timers and tasks wait that long.
+pub const SLEEP_MAX: Duration = Duration::from_millis(10);
+
+/// How often a core publishes its counters.
+pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Records that other cores may have waiting for a core: state of a client whose downlink came to the wrong core.
+pub const NOTES_MAX: usize = 4_096;
+
+/// How many of them a turn takes.
+pub const NOTES_PER_TURN: usize = 256;
+
+/// The receive and send buffer that a public or internal socket asks of the kernel, in bytes.
+///
+/// At 100,000 packets a second and about 1 KiB of kernel memory for each, this is 40 ms.
+pub const SOCKET_BUFFER: usize = 4 * 1_024 * 1_024;
+
+/// Listen addresses that one relay serves.
+pub const LISTEN_MAX: usize = 16;
+
+/// Cores that one relay runs on.
+pub const CORES_MAX: usize = 256;
+
+/// Locked memory that an executor of glommio needs, in bytes.
+pub const MEMLOCK_PER_CORE: u64 = 512 * 1_024;
+
+/// Memory that an executor registers for storage I/O, in bytes: the least that glommio takes, because there is no storage.
+pub const EXECUTOR_IO_MEMORY: usize = 64 * 1_024;
+
+/// How often an executor's other tasks get their turn beside the pump.
+pub const PREEMPT: Duration = Duration::from_millis(1);
+
+/// How long the path MTU to an owner is believed before the kernel is asked again.
+pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
+
+/// The smallest MTU that a path to an owner may be bound to, in bytes: what IPv6 guarantees (RFC 8200 section 5).
+pub const MTU_MIN: u16 = 1_280;
+
+/// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
+pub const MTU_MAX: u16 = 9_216;
+
+/// How often the control thread looks for changed files.
+pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = {
+    assert!(
+        RING_ENTRIES.is_power_of_two()
+            && PUBLIC_BUFFERS.is_power_of_two()
+            && INTERNAL_BUFFERS.is_power_of_two()
+    );
+    // A packet that two sessions claim has a header before and one behind it.
+    assert!(
+        RECORD_HEADER_MAX <= HEADROOM
+            && HEADROOM + CLIENT_PACKET_MAX + RECORD_HEADER_MAX <= PUBLIC_BUFFER_LEN
+    );
+    assert!(HEADROOM + TRUNK_DATAGRAM_MAX <= INTERNAL_BUFFER_LEN);
+    // One datagram's records must fit into an empty turn, or it would never be sent on.
+    assert!(TRUNK_RECORDS_MAX + MESSAGE_RESERVE + LISTEN_MAX + 2 < RING_ENTRIES as usize);
+    assert!(MESSAGE_SLOTS < RING_ENTRIES && LISTEN_MAX < u8::MAX as usize);
+};

@@ -1,0 +1,814 @@
+//! The packet ring of one core: receives that stay armed, sends that hold what they read, one system call per turn.
+//!
+//! glommio has rings of its own; this one carries packets only. It is made inside the executor's thread, because it is
+//! `SINGLE_ISSUER | DEFER_TASKRUN`: only that thread may enter it, and completions are made only while it does. Its rules:
+//!
+//! - [`Ring::enter`] is the turn's one system call. It always asks for events, otherwise a ring of this kind delivers none.
+//! - A receive is multishot and ends without notice: out of buffers, an empty datagram, a full completion queue. So
+//!   [`Ring::reap`] looks at `F_MORE` of every completion, whatever its result, and [`Ring::arm`] arms again.
+//! - The kernel lays a datagram out as 16 bytes of header, [`NAME_LEN`] bytes of name, payload. Once the address is read, these
+//!   80 bytes are headroom: the trunk's record header is written there, in front of the payload, and nothing is copied.
+//! - Sends never wait (`MSG_DONTWAIT`): a full socket refuses, and the datagram is dropped and counted.
+//! - A buffer has readers (see [`BufferId`]); the kernel gets it back when the last is done.
+
+#![allow(unsafe_code)] // Talks to the kernel through shared memory; every pointer in a request is justified below.
+
+mod address;
+mod buffers;
+mod sends;
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use firsthop_shared::trunk::DATAGRAM_HEADER_LEN;
+use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+
+use buffers::BufferPool;
+use sends::{Message, Packet, Slots};
+
+use crate::limits;
+
+/// How many bytes of name a receive asks for. An address needs 28; the rest is room for the largest record header.
+pub const NAME_LEN: usize = 64;
+
+/// The kernel's own header in front of the name (`struct io_uring_recvmsg_out`: four 32-bit words).
+const RECEIVE_HEADER_LEN: usize = 16;
+
+/// Where a payload starts in its buffer: the headroom in front of it.
+pub const HEADROOM: usize = RECEIVE_HEADER_LEN + NAME_LEN;
+
+const PUBLIC_GROUP: u16 = 0;
+const INTERNAL_GROUP: u16 = 1;
+
+/// A receive buffer of this core: which pool, and which of its buffers.
+///
+/// Whoever keeps one counts as a reader: [`Ring::reap`] gives out buffers with one reader, [`Ring::retain`] and
+/// [`Ring::release`] change the number, sends keep theirs until the kernel is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferId(u32);
+
+impl BufferId {
+    /// No buffer: fills places that hold none yet.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+    const INTERNAL: u32 = 1 << 16;
+
+    fn new(internal: bool, id: u16) -> Self {
+        Self(u32::from(id) | if internal { Self::INTERNAL } else { 0 })
+    }
+
+    /// Whether the buffer belongs to the internal socket's pool.
+    fn internal(self) -> bool {
+        self.0 & Self::INTERNAL != 0
+    }
+
+    fn index(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The id as a number, for code that only carries it.
+    #[must_use]
+    pub fn to_raw(self) -> u32 {
+        self.0
+    }
+
+    /// The id from the number that [`BufferId::to_raw`] gave.
+    #[must_use]
+    pub fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+}
+
+/// A datagram that came in.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Which socket: an index into the public sockets, or one more than the last for the internal socket.
+    pub socket: u8,
+    /// Its buffer, with one reader: whoever takes this value.
+    pub buffer: BufferId,
+    /// Bytes of payload, from [`HEADROOM`] on. 0 is an empty datagram.
+    pub len: usize,
+    /// Whether the datagram was longer than the buffer, and its rest is lost.
+    pub truncated: bool,
+    /// The sender's address, as the socket gave it. `None` for a family that is neither IPv4 nor IPv6.
+    pub from: Option<SocketAddr>,
+}
+
+/// A piece of a trunk datagram: one record, whose buffer has a reader for it.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The buffer that holds both parts.
+    pub buffer: BufferId,
+    /// A record header that stands apart from its payload; empty when it is part of `body`.
+    pub side: Range<usize>,
+    /// The record header and the payload, or the payload alone.
+    pub body: Range<usize>,
+}
+
+/// Why a send was not queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueFull;
+
+/// What the ring has counted since it was made. Plain numbers: the ring belongs to one core.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RingCounters {
+    /// Trunk datagrams that the kernel took.
+    pub messages_sent: u64,
+    /// Bytes of UDP payload in them.
+    pub message_bytes_sent: u64,
+    /// Records in them.
+    pub records_sent: u64,
+    /// Client packets that the kernel took.
+    pub packets_sent: u64,
+    /// Bytes of UDP payload in them.
+    pub packet_bytes_sent: u64,
+    /// Trunk datagrams refused because the socket's send buffer was full.
+    pub messages_send_full: u64,
+    /// Records in the trunk datagrams that were refused or failed.
+    pub records_lost: u64,
+    /// Trunk datagrams that the kernel would not send, for another reason.
+    pub messages_failed: u64,
+    /// Client packets refused because the socket's send buffer was full.
+    pub packets_send_full: u64,
+    /// Client packets that the kernel would not send, for another reason (no route, an ICMP error).
+    pub packets_failed: u64,
+    /// Sends that found the submission queue full.
+    pub queue_full: u64,
+    /// Receives that ended because no buffer was free.
+    pub buffers_exhausted: u64,
+    /// Receives that ended for another reason and were armed again.
+    pub receive_errors: u64,
+    /// Receives armed, the first time and again.
+    pub arms: u64,
+    /// Times the kernel found the completion queue full and kept completions back.
+    pub overflows: u64,
+    /// System calls.
+    pub enters: u64,
+}
+
+/// Why a ring could not be made, or stopped to work.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The kernel has no io_uring, or forbids it to this process.
+    #[error(
+        "io_uring is not available ({0}): allow it with sysctl kernel.io_uring_disabled=0, and in the container's seccomp profile"
+    )]
+    Disabled(io::Error),
+    /// The kernel is too old for this kind of ring.
+    #[error("io_uring is too old here ({0}): Linux 6.1 or newer is needed")]
+    Unsupported(io::Error),
+    /// The limit of locked memory is too small.
+    #[error("io_uring cannot lock enough memory ({0}): raise the memlock limit (ulimit -l)")]
+    Memory(io::Error),
+    /// Another error of a system call.
+    #[error("io_uring: {0}")]
+    Io(io::Error),
+    /// A receive cannot be armed on one of the sockets.
+    #[error("receiving failed on socket {socket}: {error}")]
+    Receive {
+        /// Index of the socket, as in [`Received::socket`].
+        socket: u8,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl RingError {
+    fn from_setup(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => Self::Disabled(error),
+            Some(libc::EINVAL) => Self::Unsupported(error),
+            Some(libc::ENOMEM) => Self::Memory(error),
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// What a request was, kept in the upper half of its user data; the lower half is a socket or a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+enum Kind {
+    Receive = 1,
+    Message = 2,
+    Packet = 3,
+    Wake = 4,
+}
+
+impl Kind {
+    fn data(self, index: u16) -> u64 {
+        u64::from(self as u32) << 32 | u64::from(index)
+    }
+
+    fn of(data: u64) -> (Option<Self>, u16) {
+        let kind = match data >> 32 {
+            1 => Some(Self::Receive),
+            2 => Some(Self::Message),
+            3 => Some(Self::Packet),
+            4 => Some(Self::Wake),
+            _ => None,
+        };
+        (kind, data as u16)
+    }
+}
+
+/// How many buffers and slots a ring has.
+#[derive(Clone, Copy, Debug)]
+pub struct RingSize {
+    /// Submission queue entries; the completion queue has eight times as many.
+    pub queue: u16,
+    /// Buffers of the public sockets.
+    pub public_buffers: u16,
+    /// Buffers of the internal socket.
+    pub internal_buffers: u16,
+}
+
+impl Default for RingSize {
+    fn default() -> Self {
+        Self {
+            queue: limits::RING_ENTRIES,
+            public_buffers: limits::PUBLIC_BUFFERS,
+            internal_buffers: limits::INTERNAL_BUFFERS,
+        }
+    }
+}
+
+/// One core's packet ring over its public sockets, its internal socket and its wake-up eventfd.
+///
+/// Not `Send`: it works only in the thread that made it.
+pub struct Ring {
+    /// Dropped first: the kernel forgets the ring before the memory below goes.
+    uring: Option<IoUring>,
+    public: BufferPool,
+    internal: BufferPool,
+    messages: Slots<Message>,
+    packets: Slots<Packet>,
+    /// For each socket whether its multishot receive is armed. The internal socket is the last.
+    armed: Box<[bool]>,
+    /// What every receive asks for: a name of `NAME_LEN` bytes, no control data, a buffer of the kernel's choice.
+    receive: Box<libc::msghdr>,
+    wake_armed: bool,
+    /// Where the kernel writes the eventfd's count.
+    wake_count: Box<u64>,
+    /// Set when a receive failed in a way that arming again cannot heal.
+    broken: Option<(u8, i32)>,
+    /// Requests that the kernel may still complete.
+    under_way: usize,
+    /// Sends queued since the last system call.
+    sends_queued: u32,
+    enter_flags: EnterFlags,
+    counters: RingCounters,
+    /// Kept open as long as the ring uses them.
+    _sockets: Vec<OwnedFd>,
+}
+
+impl Ring {
+    /// Makes the ring in the calling thread, over sockets that it keeps: the public ones, the internal one, and an eventfd
+    /// whose writes wake the ring. Nothing is received before [`Ring::arm`] and [`Ring::enter`].
+    ///
+    /// # Errors
+    /// io_uring is forbidden, too old, or the locked memory is too small.
+    pub fn new(
+        public: Vec<OwnedFd>,
+        internal: OwnedFd,
+        wake: OwnedFd,
+        size: RingSize,
+    ) -> Result<Self, RingError> {
+        let sockets = public.len() + 1;
+        assert!(sockets < usize::from(u8::MAX), "a socket index is one byte");
+        let uring: IoUring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(8 * u32::from(size.queue))
+            .dontfork()
+            .build(u32::from(size.queue))
+            .map_err(RingError::from_setup)?;
+        if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
+            return Err(RingError::Unsupported(io::Error::from_raw_os_error(
+                libc::EINVAL,
+            )));
+        }
+        let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        if uring.params().is_feature_no_iowait() {
+            // A core that waits for packets is idle, not waiting for a disk.
+            enter_flags |= EnterFlags::NO_IOWAIT;
+        }
+
+        let mut files = public;
+        files.push(internal);
+        files.push(wake);
+        let fds: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
+        uring
+            .submitter()
+            .register_files(&fds)
+            .map_err(RingError::from_setup)?;
+
+        let public = BufferPool::new(PUBLIC_GROUP, size.public_buffers, limits::PUBLIC_BUFFER_LEN);
+        let internal = BufferPool::new(
+            INTERNAL_GROUP,
+            size.internal_buffers,
+            limits::INTERNAL_BUFFER_LEN,
+        );
+        for pool in [&public, &internal] {
+            // SAFETY: the address is the pool's page-aligned array of `count` entries, which lives as long as the pool; the
+            // pool lives until after the ring is gone (see `Drop`).
+            unsafe {
+                uring.submitter().register_buf_ring_with_flags(
+                    pool.ring_address(),
+                    pool.count(),
+                    pool.group(),
+                    0,
+                )
+            }
+            .map_err(RingError::from_setup)?;
+        }
+
+        // SAFETY: `msghdr` is integers and pointers, for which all zeroes is a valid value.
+        let mut receive: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
+        receive.msg_namelen = NAME_LEN as libc::socklen_t;
+
+        Ok(Self {
+            uring: Some(uring),
+            public,
+            internal,
+            messages: Slots::messages(limits::MESSAGE_SLOTS),
+            packets: Slots::packets(size.queue),
+            armed: vec![false; sockets].into_boxed_slice(),
+            receive,
+            wake_armed: false,
+            wake_count: Box::new(0),
+            broken: None,
+            under_way: 0,
+            sends_queued: 0,
+            enter_flags,
+            counters: RingCounters::default(),
+            _sockets: files,
+        })
+    }
+
+    /// The index of the internal socket, as in [`Received::socket`].
+    #[must_use]
+    pub fn internal_socket(&self) -> u8 {
+        u8::try_from(self.armed.len() - 1).expect("checked in new")
+    }
+
+    /// What the ring has counted so far.
+    #[must_use]
+    pub fn counters(&self) -> &RingCounters {
+        &self.counters
+    }
+
+    /// Whether every socket has its receive armed.
+    #[must_use]
+    pub fn all_armed(&self) -> bool {
+        self.armed.iter().all(|&armed| armed)
+    }
+
+    /// Gives freed buffers back to the kernel and queues the receives that are not armed.
+    ///
+    /// A socket whose pool is empty waits: its receive would end at once, with `ENOBUFS`.
+    pub fn arm(&mut self) {
+        self.public.publish();
+        self.internal.publish();
+        let last = self.armed.len() - 1;
+        for socket in 0..=last {
+            let pool = if socket == last {
+                &self.internal
+            } else {
+                &self.public
+            };
+            if self.armed[socket] || pool.free() == 0 {
+                continue;
+            }
+            let request = opcode::RecvMsgMulti::new(
+                Fixed(socket as u32),
+                &raw const *self.receive,
+                pool.group(),
+            )
+            .build()
+            .user_data(Kind::Receive.data(socket as u16));
+            // SAFETY: the msghdr is boxed and never changed; it and the pool live as long as the ring.
+            if unsafe { self.push(&request) } {
+                self.armed[socket] = true;
+                self.counters.arms += 1;
+            }
+        }
+        if !self.wake_armed {
+            let count: *mut u64 = &raw mut *self.wake_count;
+            let request = opcode::Read::new(
+                Fixed(last as u32 + 1),
+                count.cast(),
+                size_of::<u64>() as u32,
+            )
+            .build()
+            .user_data(Kind::Wake.data(0));
+            // SAFETY: the count is boxed, eight bytes, and nobody touches it while the read is armed.
+            self.wake_armed = unsafe { self.push(&request) };
+        }
+    }
+
+    /// The turn's system call: submits what is queued, makes completions, and waits for a packet when `wait` is given.
+    ///
+    /// # Errors
+    /// The ring is unusable, or a receive failed for good. Interruptions, time-outs and a full completion queue are none:
+    /// the next turn goes on.
+    pub fn enter(&mut self, wait: Option<Duration>) -> Result<(), RingError> {
+        if let Some((socket, errno)) = self.broken {
+            let error = io::Error::from_raw_os_error(errno);
+            return Err(RingError::Receive { socket, error });
+        }
+        let uring = self.uring.as_mut().expect("only drop takes the ring");
+        let queued = uring.submission().len();
+        if uring.submission().cq_overflow() {
+            self.counters.overflows += 1;
+        }
+        let timeout = Timespec::from(wait.unwrap_or_default());
+        let arguments = SubmitArgs::new().timespec(&timeout);
+        // Sends complete while they are submitted. To wait for a packet means to wait for one completion more.
+        let wanted = if wait.is_some() {
+            self.sends_queued + 1
+        } else {
+            0
+        };
+        self.sends_queued = 0;
+        self.counters.enters += 1;
+        // SAFETY: with EXT_ARG the argument is a `io_uring_getevents_arg`, which `SubmitArgs` is; it and the time-out it
+        // points to outlive the call. Queued requests were justified where they were pushed.
+        let entered = unsafe {
+            uring.submitter().enter(
+                queued as u32,
+                wanted,
+                self.enter_flags.bits(),
+                Some(&arguments),
+            )
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(RingError::Io(error)),
+            },
+        }
+    }
+
+    /// Takes completions: sends give their buffers back, receives are put into `received` up to its capacity.
+    ///
+    /// What does not fit stays in the completion queue for the next turn.
+    pub fn reap(&mut self, received: &mut Vec<Received>) {
+        let uring = self.uring.as_mut().expect("only drop takes the ring");
+        // The queue is walked by hand, because handling a completion needs the rest of the ring.
+        let available = uring.completion().len();
+        for _ in 0..available {
+            if received.len() == received.capacity() {
+                break;
+            }
+            let Some(entry) = self
+                .uring
+                .as_mut()
+                .and_then(|uring| uring.completion().next())
+            else {
+                break;
+            };
+            self.complete(&entry, received);
+        }
+    }
+
+    fn complete(&mut self, entry: &cqueue::Entry, received: &mut Vec<Received>) {
+        let more = cqueue::more(entry.flags());
+        if !more {
+            self.under_way -= 1;
+        }
+        match Kind::of(entry.user_data()) {
+            (Some(Kind::Receive), socket) => {
+                if !more {
+                    self.armed[usize::from(socket)] = false;
+                }
+                received.extend(self.complete_receive(socket as u8, entry));
+            }
+            (Some(Kind::Message), slot) => {
+                let (records, len) = (
+                    self.messages.get(slot).buffers().len() as u64,
+                    self.messages.get(slot).len(),
+                );
+                match -entry.result() {
+                    ..=0 => {
+                        self.counters.messages_sent += 1;
+                        self.counters.records_sent += records;
+                        self.counters.message_bytes_sent += len as u64;
+                    }
+                    errno => {
+                        self.counters.records_lost += records;
+                        match errno {
+                            libc::EAGAIN | libc::ENOBUFS => self.counters.messages_send_full += 1,
+                            _ => self.counters.messages_failed += 1,
+                        }
+                    }
+                }
+                self.free_message(slot);
+            }
+            (Some(Kind::Packet), slot) => {
+                match -entry.result() {
+                    sent @ ..=0 => {
+                        self.counters.packets_sent += 1;
+                        self.counters.packet_bytes_sent += u64::from(sent.unsigned_abs());
+                    }
+                    libc::EAGAIN | libc::ENOBUFS => self.counters.packets_send_full += 1,
+                    _ => self.counters.packets_failed += 1,
+                }
+                self.free_packet(slot);
+            }
+            (Some(Kind::Wake), _) => self.wake_armed = false,
+            (None, _) => {}
+        }
+    }
+
+    fn complete_receive(&mut self, socket: u8, entry: &cqueue::Entry) -> Option<Received> {
+        let internal = socket == self.internal_socket();
+        let buffer = cqueue::buffer_select(entry.flags()).map(|id| {
+            self.pool(internal).taken(id);
+            BufferId::new(internal, id)
+        });
+        let Ok(filled) = usize::try_from(entry.result()) else {
+            if let Some(buffer) = buffer {
+                self.release(buffer);
+            }
+            match -entry.result() {
+                libc::ENOBUFS => self.counters.buffers_exhausted += 1,
+                // Arming again would fail again, for ever.
+                errno @ (libc::EBADF
+                | libc::EINVAL
+                | libc::ENOTSOCK
+                | libc::EOPNOTSUPP
+                | libc::EFAULT) => {
+                    self.broken = Some((socket, errno));
+                }
+                _ => self.counters.receive_errors += 1,
+            }
+            return None;
+        };
+        let buffer = buffer?;
+        let bytes = self.bytes(buffer);
+        let word = |at: usize| {
+            u32::from_ne_bytes(
+                *bytes[at..]
+                    .first_chunk::<4>()
+                    .expect("buffers are 2 KiB or more"),
+            )
+        };
+        // struct io_uring_recvmsg_out: namelen, controllen, payloadlen, flags.
+        let name_len = (word(0) as usize).min(NAME_LEN);
+        let truncated = word(12) & libc::MSG_TRUNC as u32 != 0;
+        Some(Received {
+            socket,
+            buffer,
+            len: filled.saturating_sub(HEADROOM).min(bytes.len() - HEADROOM),
+            truncated,
+            from: address::parse(&bytes[RECEIVE_HEADER_LEN..RECEIVE_HEADER_LEN + name_len]),
+        })
+    }
+
+    /// How many more sends this turn can queue.
+    #[must_use]
+    pub fn room(&mut self) -> usize {
+        let uring = self.uring.as_mut().expect("only drop takes the ring");
+        let queue = uring.submission();
+        // Receives and the wake-up are armed from the same queue, and come first.
+        (queue.capacity() - queue.len())
+            .min(self.packets.free())
+            .saturating_sub(self.armed.len() + 1)
+    }
+
+    /// How many more trunk datagrams this turn can queue.
+    #[must_use]
+    pub fn message_room(&mut self) -> usize {
+        self.room().min(self.messages.free())
+    }
+
+    /// The share of public buffers that the kernel may still fill, in percent.
+    #[must_use]
+    pub fn public_buffers_free(&self) -> usize {
+        self.public.free() * 100 / usize::from(self.public.count())
+    }
+
+    /// The bytes of a buffer that the caller holds: headroom, payload, and what lay there before.
+    #[must_use]
+    pub fn bytes(&self, buffer: BufferId) -> &[u8] {
+        if buffer.internal() {
+            self.internal.bytes(buffer.index())
+        } else {
+            self.public.bytes(buffer.index())
+        }
+    }
+
+    /// The bytes of a buffer that the caller holds, to write record headers beside the payload.
+    #[must_use]
+    pub fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
+        self.pool(buffer.internal()).bytes_mut(buffer.index())
+    }
+
+    /// Adds a reader to a buffer that the caller holds.
+    pub fn retain(&mut self, buffer: BufferId) {
+        self.pool(buffer.internal()).retain(buffer.index());
+    }
+
+    /// Takes a reader away; after the last one the kernel may fill the buffer again (from the next [`Ring::arm`] on).
+    pub fn release(&mut self, buffer: BufferId) {
+        self.pool(buffer.internal()).release(buffer.index());
+    }
+
+    /// Queues a trunk datagram from the internal socket: a header and records.
+    ///
+    /// Each piece's buffer has a reader for it, which passes to the send; a refused send releases it.
+    ///
+    /// # Errors
+    /// The submission queue or the slots are full; counted.
+    pub fn send_message(
+        &mut self,
+        to: SocketAddr,
+        prefix: &[u8; DATAGRAM_HEADER_LEN],
+        pieces: impl Iterator<Item = Piece>,
+    ) -> Result<(), QueueFull> {
+        let socket = self.internal_socket();
+        let Some((slot, message)) = self.messages.take() else {
+            let mut records = 0;
+            for piece in pieces {
+                records += 1;
+                self.release(piece.buffer);
+            }
+            self.counters.records_lost += records;
+            self.counters.queue_full += 1;
+            return Err(QueueFull);
+        };
+        message.begin(prefix);
+        for piece in pieces {
+            let pool = if piece.buffer.internal() {
+                &self.internal
+            } else {
+                &self.public
+            };
+            let bytes = pool.bytes(piece.buffer.index());
+            if !piece.side.is_empty() {
+                message.add(&bytes[piece.side]);
+            }
+            message.add(&bytes[piece.body]);
+            message.hold(piece.buffer);
+        }
+        let header = message.finish(to);
+        let request = opcode::SendMsg::new(Fixed(u32::from(socket)), header)
+            .flags(libc::MSG_DONTWAIT as u32)
+            .build()
+            .user_data(Kind::Message.data(slot));
+        // SAFETY: the header, its address and its vectors lie in the slot, which never moves and is not filled again before
+        // the completion; the vectors point into buffers that the message holds until then.
+        if unsafe { self.push(&request) } {
+            self.sends_queued += 1;
+            return Ok(());
+        }
+        self.counters.records_lost += self.messages.get(slot).buffers().len() as u64;
+        self.counters.queue_full += 1;
+        self.free_message(slot);
+        Err(QueueFull)
+    }
+
+    /// Queues a packet to a client from a public socket: `range` of a buffer that the caller holds.
+    ///
+    /// The send becomes a reader of its own; the caller keeps its own.
+    ///
+    /// # Errors
+    /// The submission queue is full; counted.
+    pub fn send_packet(
+        &mut self,
+        socket: u8,
+        to: SocketAddr,
+        buffer: BufferId,
+        range: Range<usize>,
+    ) -> Result<(), QueueFull> {
+        assert!(
+            socket < self.internal_socket(),
+            "client packets leave from public sockets"
+        );
+        let Some((slot, packet)) = self.packets.take() else {
+            self.counters.queue_full += 1;
+            return Err(QueueFull);
+        };
+        let (address, address_len) = packet.fill(to, buffer);
+        self.retain(buffer);
+        let bytes = &self.bytes(buffer)[range];
+        let request =
+            opcode::Send::new(Fixed(u32::from(socket)), bytes.as_ptr(), bytes.len() as u32)
+                .flags(libc::MSG_DONTWAIT)
+                .dest_addr(address)
+                .dest_addr_len(address_len)
+                .build()
+                .user_data(Kind::Packet.data(slot));
+        // SAFETY: the address lies in the slot, which never moves and is not filled again before the completion; the bytes
+        // lie in a buffer that the packet holds until then.
+        if unsafe { self.push(&request) } {
+            self.sends_queued += 1;
+            return Ok(());
+        }
+        self.counters.queue_full += 1;
+        self.free_packet(slot);
+        Err(QueueFull)
+    }
+
+    /// Queues a request; `false` when the submission queue is full.
+    ///
+    /// # Safety
+    /// Everything that the request points to stays valid and unchanged until its last completion.
+    unsafe fn push(&mut self, request: &squeue::Entry) -> bool {
+        let uring = self.uring.as_mut().expect("only drop takes the ring");
+        // SAFETY: passed on to the caller.
+        let pushed = unsafe { uring.submission().push(request) }.is_ok();
+        self.under_way += usize::from(pushed);
+        pushed
+    }
+
+    fn pool(&mut self, internal: bool) -> &mut BufferPool {
+        if internal {
+            &mut self.internal
+        } else {
+            &mut self.public
+        }
+    }
+
+    fn free_message(&mut self, slot: u16) {
+        for &buffer in self.messages.get(slot).buffers() {
+            let pool = if buffer.internal() {
+                &mut self.internal
+            } else {
+                &mut self.public
+            };
+            pool.release(buffer.index());
+        }
+        self.messages.put(slot);
+    }
+
+    fn free_packet(&mut self, slot: u16) {
+        let buffer = self.packets.get(slot).buffer();
+        self.release(buffer);
+        self.packets.put(slot);
+    }
+}
+
+impl Drop for Ring {
+    /// Cancels what is under way and waits for it, so that the kernel does not write into memory that is gone.
+    fn drop(&mut self) {
+        self.broken = None;
+        let mut scratch = Vec::with_capacity(limits::RECEIVES_PER_TURN);
+        // What is queued must be known to the kernel to be cancelled; then each round takes what was completed.
+        for _ in 0..limits::RING_STOP_ROUNDS {
+            if self.under_way == 0 || self.enter(None).is_err() {
+                break;
+            }
+            if let Some(uring) = &self.uring {
+                let _nothing_matched = uring
+                    .submitter()
+                    .register_sync_cancel(None, CancelBuilder::any());
+            }
+            self.reap(&mut scratch);
+            scratch.clear();
+        }
+        if self.under_way > 0 {
+            // The kernel would not let go. Leaking the memory is sound, freeing it is not.
+            let size = RingSize {
+                queue: 1,
+                public_buffers: 1,
+                internal_buffers: 1,
+            };
+            let public =
+                BufferPool::new(PUBLIC_GROUP, size.public_buffers, limits::PUBLIC_BUFFER_LEN);
+            let internal = BufferPool::new(
+                INTERNAL_GROUP,
+                size.internal_buffers,
+                limits::INTERNAL_BUFFER_LEN,
+            );
+            std::mem::forget(std::mem::replace(&mut self.public, public));
+            std::mem::forget(std::mem::replace(&mut self.internal, internal));
+            std::mem::forget(std::mem::replace(&mut self.messages, Slots::messages(1)));
+            std::mem::forget(std::mem::replace(&mut self.packets, Slots::packets(1)));
+            std::mem::forget(std::mem::replace(&mut self.wake_count, Box::new(0)));
+            // SAFETY: as in `new`.
+            let empty = Box::new(unsafe { std::mem::zeroed() });
+            std::mem::forget(std::mem::replace(&mut self.receive, empty));
+        }
+        drop(self.uring.take());
+    }
+}
+
+/// Says whether this process may make a ring of the kind that [`Ring::new`] makes.
+///
+/// # Errors
+/// As [`Ring::new`].
+pub fn probe() -> Result<(), RingError> {
+    IoUring::<squeue::Entry, cqueue::Entry>::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_submit_all()
+        .build(2)
+        .map(drop)
+        .map_err(RingError::from_setup)
+}

@@ -1,0 +1,354 @@
+//! The pump of one core: turns that receive, decide, and send, until it is told to stop.
+//!
+//! A turn costs one system call and no allocation. Its steps are numbered as in the architecture page. What becomes of a
+//! packet is the router's decision ([`firsthop_relay_core`]); how bytes move is the ring's business ([`crate::ring`]); this
+//! file only carries one to the other.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use firsthop_relay_core::limits::EXPIRY_BUDGET;
+use firsthop_relay_core::{
+    BufferId as RouterBuffer, DownVerdict, Micros, Reason, Router, Transport, Verdict,
+};
+use firsthop_shared::address::{ClientAddr, Hop, IngressId};
+use firsthop_shared::limits::TRUNK_RECORDS_MAX;
+
+use crate::control::{CoreControl, Mailbox, Note};
+use crate::counters::{Published, Snapshot};
+use crate::limits;
+use crate::paths::PathSizes;
+use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
+use crate::waiting::Waiting;
+
+/// A public socket, as the pump knows it: which ingress its address is, and for which family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PublicPath {
+    /// The ingress that advertises the socket's address.
+    pub ingress: IngressId,
+    /// Whether it is an IPv6 socket; else IPv4.
+    pub ipv6: bool,
+}
+
+/// Everything that a core's pump works with, made before its first turn.
+pub struct Shard {
+    router: Router,
+    ring: Ring,
+    mailbox: Mailbox,
+    /// The controls of all cores, this one's too, by number.
+    peers: Vec<Arc<CoreControl>>,
+    published: Arc<Published>,
+    waiting: Waiting,
+    path_sizes: PathSizes,
+    /// By socket: its ingress.
+    public: Vec<PublicPath>,
+    /// By ingress and family: the socket.
+    sockets: Box<[[Option<u8>; 2]; 256]>,
+    /// The zero of the core's time.
+    start: Instant,
+    /// What came in and is not handled yet, from `handled` on.
+    received: Vec<Received>,
+    handled: usize,
+    /// The client packets of one internal datagram.
+    outgoing: Vec<Outgoing>,
+    next_publish: Micros,
+    turns: u64,
+    sleeps: u64,
+}
+
+struct Outgoing {
+    socket: u8,
+    client: SocketAddr,
+    range: Range<usize>,
+}
+
+/// What a [`Shard`] is made of.
+pub struct ShardParts {
+    /// The core's decisions.
+    pub router: Router,
+    /// The core's packets.
+    pub ring: Ring,
+    /// What others tell it.
+    pub mailbox: Mailbox,
+    /// How it tells others.
+    pub peers: Vec<Arc<CoreControl>>,
+    /// Where its counters are seen.
+    pub published: Arc<Published>,
+    /// What its public sockets are, in the ring's order.
+    pub public: Vec<PublicPath>,
+    /// How large trunk datagrams may be.
+    pub path_sizes: PathSizes,
+    /// Whether it polls before it sleeps.
+    pub spin: bool,
+    /// The zero of its time.
+    pub start: Instant,
+}
+
+impl Shard {
+    /// Puts a core together.
+    #[must_use]
+    pub fn new(parts: ShardParts) -> Self {
+        let mut sockets = Box::new([[None; 2]; 256]);
+        for (socket, path) in parts.public.iter().enumerate() {
+            sockets[usize::from(path.ingress.0)][usize::from(path.ipv6)] = Some(socket as u8);
+        }
+        Self {
+            router: parts.router,
+            ring: parts.ring,
+            mailbox: parts.mailbox,
+            peers: parts.peers,
+            published: parts.published,
+            waiting: Waiting::new(parts.spin, Micros(0)),
+            path_sizes: parts.path_sizes,
+            public: parts.public,
+            sockets,
+            start: parts.start,
+            received: Vec::with_capacity(limits::RECEIVES_PER_TURN),
+            handled: 0,
+            outgoing: Vec::with_capacity(TRUNK_RECORDS_MAX),
+            next_publish: Micros(0),
+            turns: 0,
+            sleeps: 0,
+        }
+    }
+
+    /// Runs turns until the control says stop. `armed` is called once, when the core receives on all of its sockets.
+    ///
+    /// # Errors
+    /// The ring does not work any more. The core is lost, and with it the numbering of its group.
+    pub async fn run(mut self, armed: impl FnOnce()) -> Result<(), RingError> {
+        let mut armed = Some(armed);
+        let mut wait = None;
+        self.ring.arm();
+        while !self.mailbox.stopped() {
+            wait = self.turn(wait)?;
+            if self.ring.all_armed()
+                && let Some(armed) = armed.take()
+            {
+                self.published.set_armed(true);
+                armed();
+            }
+            // 6. Yield to the executor: its timers and other tasks get their share every millisecond.
+            glommio::executor().yield_if_needed().await;
+        }
+        self.published.set_armed(false);
+        self.publish();
+        Ok(())
+    }
+
+    /// One turn. Returns how long the next may wait for a packet.
+    fn turn(&mut self, wait: Option<Duration>) -> Result<Option<Duration>, RingError> {
+        self.turns += 1;
+        self.sleeps += u64::from(wait.is_some());
+
+        // 1. One system call: submits the last turn's sends, runs the receives, and waits if there is nothing to do.
+        self.ring.enter(wait)?;
+
+        // 2. Drain the completion queue. Sends give their buffers back at once; receives are listed.
+        let before = self.received.len();
+        self.ring.reap(&mut self.received);
+        let count = self.received.len() - before;
+        let now = self.now();
+
+        // 3. Receives: decide, write record headers in place, append to trunks; records from owners go to their clients.
+        self.handle_received(now);
+
+        // 4. Queue the trunks that are due, and arm receives that ended. A turn that found little was all there is: then
+        //    nothing is gained by waiting for more. Nor may waiting records hold the buffers that receives need.
+        let idle = count < limits::BUSY_RECEIVES
+            || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT;
+        self.router.flush(now, idle);
+        let unsent = self.send_trunks(now);
+        self.ring.arm();
+
+        // 5. Timers, the control channel, counters.
+        let expiring = self.router.expire(now, EXPIRY_BUDGET);
+        let notes = self.take_control(now);
+        if now.0 >= self.next_publish.0 {
+            self.next_publish = Micros(now.0 + limits::PUBLISH_INTERVAL.as_micros() as u64);
+            self.publish();
+            if let Some((owner, bytes)) = self.path_sizes.refresh(now) {
+                self.router.set_datagram_limit(owner, bytes);
+            }
+        }
+
+        // 6. When nothing arrived: poll for a moment, then sleep in the packet ring.
+        let unfinished = unsent
+            || expiring
+            || notes
+            || !self.received.is_empty()
+            || self.router.next_linger().is_some();
+        Ok(self.waiting.next(now, count > 0, unfinished))
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.start.elapsed().as_micros() as u64)
+    }
+
+    /// Handles what was received, as far as there is room to send what comes of it; the rest waits for the next turn.
+    fn handle_received(&mut self, now: Micros) {
+        while let Some(&received) = self.received.get(self.handled) {
+            if received.socket != self.ring.internal_socket() {
+                self.uplink(now, &received);
+            } else if self.ring.room() >= TRUNK_RECORDS_MAX + limits::MESSAGE_RESERVE {
+                self.downlink(now, &received);
+            } else {
+                break;
+            }
+            self.handled += 1;
+        }
+        if self.handled == self.received.len() {
+            self.received.clear();
+        } else {
+            self.received.drain(..self.handled);
+        }
+        self.handled = 0;
+    }
+
+    /// A client's packet.
+    fn uplink(&mut self, now: Micros, received: &Received) {
+        let buffer = received.buffer;
+        let payload = HEADROOM..HEADROOM + received.len;
+        let path = self.public[usize::from(received.socket)];
+        let records = match received.from {
+            Some(from) if !received.truncated => {
+                let client = ClientAddr::new(from);
+                let packet = &self.ring.bytes(buffer)[payload.clone()];
+                match self
+                    .router
+                    .uplink(now, path.ingress, Transport::Udp, client, packet)
+                {
+                    Verdict::Forward(forward) => {
+                        let frame = self.ring.bytes_mut(buffer);
+                        let name = RouterBuffer(buffer.to_raw());
+                        self.router.pack(now, &forward, name, frame, payload)
+                    }
+                    Verdict::Drop(_) => 0,
+                }
+            }
+            _ => {
+                self.router.count(Reason::Oversize);
+                0
+            }
+        };
+        // The buffer has one reader already. Each record is one, until its datagram's send has ended.
+        match records {
+            0 => self.ring.release(buffer),
+            records => (1..records).for_each(|_| self.ring.retain(buffer)),
+        }
+    }
+
+    /// An owner's datagram.
+    fn downlink(&mut self, now: Micros, received: &Received) {
+        self.decide_downlink(now, received);
+        for packet in self.outgoing.drain(..) {
+            // A refusal is counted by the ring. It cannot happen: there is room for every record of a datagram.
+            let _ =
+                self.ring
+                    .send_packet(packet.socket, packet.client, received.buffer, packet.range);
+        }
+        self.ring.release(received.buffer);
+    }
+
+    /// Lists in `outgoing` what a datagram brings for clients.
+    fn decide_downlink(&mut self, now: Micros, received: &Received) {
+        let Some(from) = received.from.filter(|_| !received.truncated) else {
+            self.router.count(Reason::TrunkLength);
+            return;
+        };
+        let source = Hop::new(from);
+        let bytes = &self.ring.bytes(received.buffer)[HEADROOM..HEADROOM + received.len];
+        let Ok(datagram) = self.router.open(now, source, bytes) else {
+            return;
+        };
+        let shard = datagram.header.shard;
+        for record in datagram.records() {
+            let (send, elsewhere) = match self.router.downlink(now, source, shard, &record.header) {
+                DownVerdict::Send => (true, None),
+                DownVerdict::SendAndNote(core) => (true, Some(core)),
+                DownVerdict::Done => (false, None),
+                DownVerdict::Note(core) => (false, Some(core)),
+                DownVerdict::Drop(_) => continue,
+            };
+            if let Some(core) = elsewhere {
+                let note = Note {
+                    source,
+                    shard,
+                    record: record.header,
+                };
+                if !self.peers[usize::from(core)].note(note) {
+                    self.router.count(Reason::NoteRefused);
+                }
+            }
+            let client = record.header.client;
+            let family = usize::from(client.is_ipv6());
+            if send && let Some(socket) = self.sockets[usize::from(record.header.ingress.0)][family]
+            {
+                let start = HEADROOM + record.offset;
+                self.outgoing.push(Outgoing {
+                    socket,
+                    client: client.get(),
+                    range: start..start + record.payload.len(),
+                });
+            }
+        }
+    }
+
+    /// Queues closed trunk datagrams while there is room. Returns whether some are left.
+    fn send_trunks(&mut self, now: Micros) -> bool {
+        while self.ring.message_room() > 0 {
+            let Some(datagram) = self.router.take_ready() else {
+                return false;
+            };
+            let pieces = self.router.pieces(&datagram).map(|piece| {
+                let range = |span: firsthop_relay_core::Span| {
+                    let start = usize::from(span.start);
+                    start..start + usize::from(span.len)
+                };
+                Piece {
+                    buffer: BufferId::from_raw(piece.buffer.0),
+                    side: range(piece.side),
+                    body: range(piece.body),
+                }
+            });
+            // A refusal is counted by the ring, which then has released the buffers.
+            let _ = self
+                .ring
+                .send_message(datagram.destination.get(), &datagram.header, pieces);
+            if datagram.first
+                && let Some(bytes) = self.path_sizes.learn(datagram.destination, now)
+            {
+                self.router.set_datagram_limit(datagram.destination, bytes);
+            }
+            self.router.release(datagram);
+        }
+        true
+    }
+
+    /// Takes a new keyring and other cores' notes. Returns whether more notes may be waiting.
+    fn take_control(&mut self, now: Micros) -> bool {
+        if let Some(keyring) = self.mailbox.keyring() {
+            self.router.set_keyring(keyring);
+        }
+        for _ in 0..limits::NOTES_PER_TURN {
+            let Some(note) = self.mailbox.note() else {
+                return false;
+            };
+            self.router.note(now, note.source, note.shard, &note.record);
+        }
+        true
+    }
+
+    fn publish(&self) {
+        self.published.publish(&Snapshot {
+            router: self.router.counters(),
+            ring: self.ring.counters(),
+            flows: self.router.flow_counts(),
+            trunks: self.router.trunk_count(),
+            turns: self.turns,
+            sleeps: self.sleeps,
+        });
+    }
+}
