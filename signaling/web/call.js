@@ -8,7 +8,7 @@
 //
 // Events, each with a `detail`:
 //
-//   state    { state, end }        see `state`; `end` is { code, message, failed } when the state is 'ended'
+//   state    { state, end }        see `state`; `end` is { code, message, failed, at } when the state is 'ended'
 //   phase    { name, start, end }  a step of the set-up is over; times are performance.now()
 //   track    { stream }            the server's audio
 //   channel  { open }              the data channel opened or closed
@@ -235,7 +235,7 @@ export class Call extends EventTarget {
   #finish(code, { message = null, failed = false } = {}) {
     if (this.state === 'ended') return;
     clearTimeout(this.#timer);
-    this.end = { code, message, failed };
+    this.end = { code, message, failed, at: performance.now() };
     this.#become('ended');
     this.#abort.abort();
     void this.#close(code !== 'server-ended' && code !== 'session-expired');

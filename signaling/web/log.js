@@ -73,7 +73,7 @@ export class EventLog {
       part('row-time', ((performance.now() - this.#began) / 1000).toFixed(2)),
       part('row-sign', sign, true),
       part('visually-hidden', `${words} `),
-      part('row-type', type),
+      breakable(part('row-type', type)),
     );
     const note = part('row-digest', summary);
     head.append(note);
@@ -129,12 +129,19 @@ function digest(event) {
     event.error?.message,
     event.transcript,
     event.item?.content?.[0]?.text,
-    event.session?.model,
+    typeof event.session?.model === 'string' ? `model ${event.session.model}` : null,
     Number.isFinite(event.audio_start_ms) ? `at ${event.audio_start_ms} ms` : null,
     Number.isFinite(event.audio_end_ms) ? `at ${event.audio_end_ms} ms` : null,
   ];
   const words = candidates.find((words) => typeof words === 'string' && words !== '') ?? '';
   return words.length > 120 ? `${words.slice(0, 119)}…` : words;
+}
+
+/** Lets a long type break after its dots and underscores. */
+function breakable(element) {
+  const pieces = element.textContent.split(/(?<=[._])(?=.)/);
+  element.replaceChildren(...pieces.flatMap((piece, index) => (index === 0 ? [piece] : [document.createElement('wbr'), piece])));
+  return element;
 }
 
 function part(className, text, decorative = false) {

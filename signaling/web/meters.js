@@ -16,8 +16,8 @@ export class Meter {
 
   constructor(context, stream) {
     this.#source = new MediaStreamAudioSourceNode(context, { mediaStream: stream });
-    // 1,024 samples are 21 ms at 48 kHz: about a turn of drawing.
-    this.#analyser = new AnalyserNode(context, { fftSize: 1024 });
+    // 2,048 samples are 43 ms at 48 kHz: no sound between two turns of drawing is missed.
+    this.#analyser = new AnalyserNode(context, { fftSize: 2048 });
     this.#samples = new Float32Array(this.#analyser.fftSize);
     this.#source.connect(this.#analyser);
   }

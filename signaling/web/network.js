@@ -25,6 +25,8 @@ export class Network {
         title: 'Round trip',
         unit: 'ms',
         least: 10,
+        // Browsers count whole milliseconds.
+        zero: '< 1 ms',
         series: [{ key: 'roundTrip', label: '' }],
       }),
       new Plot(at('#plot-jitter'), { title: 'Jitter', unit: 'ms', least: 10, series: BOTH_WAYS('jitter') }),
@@ -36,7 +38,7 @@ export class Network {
   follow(call) {
     clearInterval(this.#timer);
     for (const plot of this.#plots) plot.reset();
-    for (const id of ['#codec', '#rate', '#buffer', '#call-id']) this.#say(id, '–');
+    for (const id of ['#codec', '#rate', '#buffer', '#lost', '#call-id']) this.#say(id, '–');
     this.#path(null);
     let counters = null;
     let busy = false;
@@ -56,7 +58,7 @@ export class Network {
     call.addEventListener('phase', ({ detail }) => detail.name === 'dtls' && void reading());
   }
 
-  #show({ sample, path, codec }, call) {
+  #show({ sample, path, lost, codec }, call) {
     for (const plot of this.#plots) plot.push(sample);
     this.#path(path);
     this.#say('#codec', codec ?? '–');
@@ -64,6 +66,7 @@ export class Network {
     if (sample.rateDown !== null || sample.rateUp !== null) {
       this.#say('#rate', `${kilobits(sample.rateDown)} in, ${kilobits(sample.rateUp)} out kbit/s`);
     }
+    if (lost) this.#say('#lost', `${lost.lost} of ${lost.sent.toLocaleString('en')} in`);
     if (sample.buffer !== null) this.#say('#buffer', `${Math.round(sample.buffer)} ms`);
   }
 

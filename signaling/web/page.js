@@ -24,6 +24,27 @@ const KEY_PLACE = 'firsthop.key';
 const LOCAL = /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\])$/.test(location.hostname);
 const DEMO = new URLSearchParams(location.search).get('demo');
 
+/** What the primary button does in each state, and what is written on it. */
+const ACTIONS = {
+  idle: 'start',
+  asking: 'cancel',
+  requesting: 'cancel',
+  connecting: 'cancel',
+  open: 'hangup',
+  recovering: 'hangup',
+  ended: 'start',
+  failed: 'start',
+};
+const LABELS = { start: 'Start', cancel: 'Cancel', hangup: 'Hang up', ended: 'Start again', failed: 'Try again' };
+
+const PHASE_NOTES = {
+  request: 'Answer received',
+  ice: 'Path found',
+  dtls: 'Connection secured',
+  channel: 'Channel open',
+  audio: 'First audio',
+};
+
 let state = 'idle';
 let call = null;
 let source = null;
@@ -131,13 +152,16 @@ async function makeCall(key) {
   setup.follow(mine);
   network.follow(mine);
   voice.start(context, source.stream);
-  $('network').hidden = false;
-  $('events').hidden = false;
   mine.addEventListener('state', ({ detail }) => followState(mine, detail));
-  mine.addEventListener('phase', ({ detail }) => log.note(PHASE_NOTES[detail.name]));
+  mine.addEventListener('phase', ({ detail }) => {
+    log.note(PHASE_NOTES[detail.name]);
+    // Before the server has agreed there is nothing to see there.
+    $('network').hidden = false;
+    $('events').hidden = false;
+  });
   mine.addEventListener('track', ({ detail }) => {
     $('remote').srcObject = detail.stream;
-    void $('remote').play().catch(() => notice('The browser does not play sound here. Press anywhere on the page.'));
+    void $('remote').play().catch(playLater);
     voice.hear(context, detail.stream);
   });
   mine.addEventListener('channel', () => enableEvents(true));
@@ -146,13 +170,14 @@ async function makeCall(key) {
   await mine.start();
 }
 
-const PHASE_NOTES = {
-  request: 'Answer received',
-  ice: 'Path found',
-  dtls: 'Connection secured',
-  channel: 'Channel open',
-  audio: 'First audio',
-};
+/** Some browsers play sound only after a gesture on the page. */
+function playLater(error) {
+  // The call ended meanwhile: nothing to play.
+  if (error.name !== 'NotAllowedError') return;
+  notice('The browser holds the sound back. Press anywhere on the page to hear it.');
+  const play = () => $('remote').play().then(() => notice(''), () => {});
+  addEventListener('pointerdown', play, { once: true });
+}
 
 function followState(mine, { state: next, end }) {
   if (mine !== call) return;
@@ -183,7 +208,7 @@ function receive({ event, text }) {
       break;
     case 'output_audio_buffer.cleared':
       voice.mark();
-      show('open', 'interrupted');
+      if (state === 'open') show('open', 'interrupted');
       clearTimeout(calm);
       calm = setTimeout(() => state === 'open' && show('open'), INTERRUPTED);
       break;
@@ -271,18 +296,6 @@ function present(next, { chip, title, text, hints = [], said = null }) {
   $('clock').hidden = !inCall;
   $('settings').hidden = action !== 'start';
 }
-
-const ACTIONS = {
-  idle: 'start',
-  asking: 'cancel',
-  requesting: 'cancel',
-  connecting: 'cancel',
-  open: 'hangup',
-  recovering: 'hangup',
-  ended: 'start',
-  failed: 'start',
-};
-const LABELS = { start: 'Start', cancel: 'Cancel', hangup: 'Hang up', ended: 'Start again', failed: 'Try again' };
 
 function failure(text, hints, said) {
   const parts = [element('p', text)];

@@ -11,6 +11,7 @@ export class Plot {
   #series;
   #unit;
   #least;
+  #zero;
   #title;
   #graphic;
   #lines = [];
@@ -23,13 +24,15 @@ export class Plot {
    * @param {string} options.title what is plotted
    * @param {string} options.unit its unit
    * @param {number} options.least the scale is never smaller: little noise shall look little
+   * @param {string} [options.zero] what 0 is called, where it only means too small to tell
    * @param {Array<{key: string, label: string}>} options.series which members of a sample are plotted
    */
-  constructor(root, { title, unit, least, series }) {
+  constructor(root, { title, unit, least, zero = `0 ${unit}`, series }) {
     this.#root = root;
     this.#title = title;
     this.#unit = unit;
     this.#least = least;
+    this.#zero = zero;
     this.#series = series;
     this.#graphic = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img' });
     for (const y of [0.5, HEIGHT / 2, HEIGHT - 0.5]) {
@@ -82,13 +85,17 @@ export class Plot {
       this.#lines[index].setAttribute('d', line);
       this.#areas[index].setAttribute('d', area);
       const latest = column.findLast((value) => value !== null) ?? null;
-      const shown = latest === null ? '–' : `${round(latest)} ${this.#unit}`;
-      this.#root.querySelectorAll('.plot-value b')[index].textContent = shown;
+      this.#root.querySelectorAll('.plot-value b')[index].textContent = this.#worded(latest);
       if (latest === null) delete this.#root.dataset[key];
       else this.#root.dataset[key] = String(round(latest));
     });
     this.#root.querySelector('.plot-top').textContent = `${round(top)} ${this.#unit}`;
     this.#graphic.setAttribute('aria-label', this.#words());
+  }
+
+  #worded(value) {
+    if (value === null) return '–';
+    return value === 0 ? this.#zero : `${round(value)} ${this.#unit}`;
   }
 
   #words() {

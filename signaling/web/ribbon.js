@@ -7,6 +7,9 @@ const STEP = 50;
 const BAR = 3;
 const GAP = 3;
 
+/** How many bars are kept at least: more than any width shows. */
+const COLUMNS = 300;
+
 /** At most this many turns of drawing per second: it is a picture of loudness, not a film. */
 const FRAMES = 30;
 
@@ -41,11 +44,12 @@ export class Ribbon {
   /** Takes the levels now (0 to 1), and draws if it is time to. */
   push(now, up, down) {
     const slot = Math.floor(now / STEP);
-    if (this.#current?.slot !== slot) {
-      this.#current = { slot, up: 0, down: 0, mark: false };
+    // A page in the background gets few turns: what was missed is drawn as silence.
+    for (let next = Math.max((this.#current?.slot ?? slot - 1) + 1, slot - COLUMNS); next <= slot; next += 1) {
+      this.#current = { slot: next, up: 0, down: 0, mark: false };
       this.#columns.push(this.#current);
-      if (this.#columns.length > 600) this.#columns.splice(0, 300);
     }
+    if (this.#columns.length > 2 * COLUMNS) this.#columns.splice(0, COLUMNS);
     this.#current.up = Math.max(this.#current.up, up);
     this.#current.down = Math.max(this.#current.down, down);
     if (now - this.#drawn < 1000 / FRAMES - 2) return;
@@ -92,7 +96,7 @@ export class Ribbon {
     const columns = Math.floor(width / (BAR + GAP));
     const voice = (n) => {
       const words = Math.max(0, Math.sin(n / 9) + 0.35 * Math.sin(n / 3.1)) * (0.65 + 0.35 * Math.sin(n * 1.7));
-      return Math.min(1, 0.62 * words * Math.sin((Math.PI * n) / columns));
+      return Math.min(1, 0.9 * words * Math.sin((Math.PI * n) / columns));
     };
     for (let n = 0; n < columns; n += 1) {
       this.#bar(n * (BAR + GAP), voice(n), voice(n - 7), height, 0.45);

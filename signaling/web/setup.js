@@ -34,15 +34,15 @@ export class Setup {
   #draw() {
     const call = this.#call;
     const over = call.state === 'ended';
-    const steps = layout(call.phases, call.began, performance.now(), over);
+    const steps = layout(call.phases, call.began, call.end?.at ?? performance.now(), over);
     for (const step of steps) {
       const row = this.#rows.get(step.name);
-      row.dataset.state = step.state;
+      row.dataset.state = step.state === 'stopped' && call.end.failed ? 'failed' : step.state;
       if (step.state === 'done') row.dataset.ms = step.length.toFixed(1);
       const bar = row.querySelector('.bar');
       bar.style.left = `${step.left}%`;
       bar.style.width = `${step.width}%`;
-      row.querySelector('.ms').textContent = wordsOf(step);
+      row.querySelector('.ms').textContent = wordsOf(step, call.end?.failed);
     }
     const complete = steps.every((step) => step.state === 'done');
     if (complete) {
@@ -60,11 +60,14 @@ export class Setup {
 /**
  * Where the bars lie: one { name, state, length, left, width } per phase, `left` and `width` in per cent of the longest time.
  *
- * `state` is done, running, waiting (for the steps before it) or missed (the call ended first).
+ * `state` is done, running, waiting (for the steps before it), or, when the call is `over`, stopped (it was under way) or missed.
  */
 export function layout(phases, began, now, over) {
   const ends = Object.values(phases).map((phase) => phase.end);
-  const last = Object.keys(phases).length === PHASES.length || over ? Math.max(began + 1, ...ends) : now;
+  const all = ends.length === PHASES.length;
+  // A call that lasted a while without one step, as a first sound, shows the steps that there were.
+  const stopped = over && !phases.dtls;
+  const last = all || (over && !stopped) ? Math.max(began + 1, ...ends) : now;
   const scale = 100 / Math.max(1, last - began);
   const place = (name, state, start, end) => ({
     name,
@@ -77,7 +80,8 @@ export function layout(phases, began, now, over) {
     const phase = phases[name];
     if (phase) return place(name, 'done', phase.start, phase.end);
     const start = startOf(name, phases, began);
-    if (start === null || over) return place(name, over ? 'missed' : 'waiting', began, began);
+    if (start === null) return place(name, over ? 'missed' : 'waiting', began, began);
+    if (over) return place(name, 'stopped', start, stopped ? now : start);
     return place(name, 'running', start, now);
   });
 }
@@ -88,9 +92,9 @@ function startOf(name, phases, began) {
   return after === null ? began : (phases[after]?.end ?? null);
 }
 
-function wordsOf({ state, length }) {
+function wordsOf({ state, length }, failed) {
   if (state === 'done') return milliseconds(length);
-  return { running: '…', waiting: '', missed: 'not reached' }[state];
+  return { running: '…', waiting: '', stopped: failed ? 'failed' : 'stopped', missed: '–' }[state];
 }
 
 function milliseconds(time) {

@@ -5,7 +5,7 @@
  *
  * @param {Map} report of RTCPeerConnection.getStats()
  * @param {object|null} before the `counters` of the reading before, or null
- * @returns {{sample: object, path: object|null, codec: string|null, counters: object}}
+ * @returns {{sample: object, path: object|null, lost: {lost: number, sent: number}|null, codec: string|null, counters: object}}
  *
  * `sample`, each null while unknown: `roundTrip`, `jitterDown`, `jitterUp`, `buffer` in milliseconds; `lossDown`, `lossUp` in per cent
  * since the reading before; `rateDown`, `rateUp` in kbit/s of audio payload. Down is towards this page.
@@ -41,6 +41,7 @@ export function read(report, before) {
       rateUp: outbound ? rate('bytesUp') : null,
     },
     path: pair ? pathOf(report, pair) : null,
+    lost: inbound ? { lost: Math.max(0, counters.lost), sent: counters.lost + counters.received } : null,
     codec: codecOf(report.get((inbound ?? outbound)?.codecId)),
     counters,
   };

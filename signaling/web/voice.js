@@ -83,7 +83,7 @@ export class Voice {
       lane.meter.firstElementChild.style.transform = `scaleX(${fraction(shown).toFixed(3)})`;
       return level;
     });
-    this.#ribbon.push(now, fraction(levels[0]), fraction(levels[1]));
+    this.#ribbon.push(now, height(levels[0]), height(levels[1]));
     if (now - this.#numbers >= NUMBERS) {
       this.#numbers = now;
       say(this.#you, this.#you.source?.shown ?? FLOOR);
@@ -96,6 +96,11 @@ export class Voice {
       this.#onSilence(true);
     }
   }
+}
+
+/** A bar's height: loudness in dB alone makes all speech look alike. */
+function height(level) {
+  return Math.min(1, 1.5 * fraction(level) ** 1.8);
 }
 
 function say({ meter, level }, decibels) {
