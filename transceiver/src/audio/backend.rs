@@ -1,0 +1,68 @@
+//! The seam between a session and what speaks to its user.
+//!
+//! A [`Backend`] is sans-IO: it takes the client's audio and events and the progress of its own audio, and is polled for events to the
+//! client and audio to play. One that talks to a server keeps the connection elsewhere and joins the two by bounded queues; the
+//! translation between that server's protocol and this seam is what lives behind the trait.
+//!
+//! Events are the JSON texts of OpenAI's Realtime API, passed through unchanged in both directions. Who makes which is in the
+//! interfaces page: `output_audio_buffer.*` are made from [`Input::Playout`], whatever the backend, because only the playout
+//! knows when audio is really sent.
+//!
+//! Both directions are bounded. What a backend takes it takes at once, so it must keep only a bounded part of it. What it gives is
+//! pulled, with the room that there is: a backend may hold audio back as long as it likes, but never gives more than fits.
+
+use std::time::Instant;
+
+use super::ledger::{ItemId, PlayoutEvent};
+
+/// What a backend is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Input<'a> {
+    /// What the client says: 24 kHz mono, without gaps in time, in pieces of 2.5 to 320 ms.
+    Audio(&'a [i16]),
+    /// An event that the client sent on the data channel: its text as it came, so possibly not even JSON.
+    Event(&'a str),
+    /// What became of audio that this backend gave. After an [`Output::Clear`], `Cleared` comes for each item that it cut off.
+    Playout(PlayoutEvent),
+}
+
+/// What a backend wants done, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output<'a> {
+    /// Send this event to the client: a whole JSON text.
+    Event(String),
+    /// Play this after all that was given before; at most [`QueueState::room`] samples.
+    ///
+    /// `item` names what it belongs to, for the ledger and for [`Input::Playout`]; audio of no item is just played.
+    Audio {
+        /// What it belongs to.
+        item: Option<ItemId>,
+        /// 24 kHz mono.
+        pcm: &'a [i16],
+    },
+    /// All audio of this item has been given.
+    Finished(ItemId),
+    /// Stop playing within one frame, and drop all that waits (barge-in).
+    Clear,
+}
+
+/// How the playout queue stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueState {
+    /// Samples waiting to be sent.
+    pub queued: usize,
+    /// Samples that may be given now.
+    pub room: usize,
+}
+
+/// What speaks to the user of one session.
+pub trait Backend: Send {
+    /// Takes one input at `now`.
+    fn handle(&mut self, input: Input<'_>, now: Instant);
+
+    /// The next output, or `None` until something is handled, the queue has more room, or the deadline has come.
+    fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>>;
+
+    /// When to poll although nothing was handled. `None` when time alone changes nothing.
+    fn deadline(&self) -> Option<Instant>;
+}

@@ -1,0 +1,230 @@
+//! Joins the parts of one call's audio: packets in, packets and events out, a backend between.
+//!
+//! Sans-IO: give it what arrives and the time, and after each of these, and when [`deadline`](Conversation::deadline) has come, poll packets
+//! and events until there are none. Nothing is sent before [`start_playing`](Conversation::start_playing): audio given before
+//! waits, within the playout's bound.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::backend::{Backend, Input, Output, QueueState};
+use super::codec::{Codec, CodecError};
+use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
+use super::playout::{Playout, PlayoutCounters, PlayoutSettings};
+use super::reorder::Pushed;
+use super::uplink::{RtpIn, Uplink, UplinkCounters};
+
+/// Events to the client that may wait for the channel to open. A later one is dropped and counted.
+pub const MAX_EVENTS: usize = 256;
+
+/// Bytes of events that may wait.
+const MAX_EVENT_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// Outputs of the backend taken in one turn; more are taken in the next, at once.
+const MAX_OUTPUTS: usize = 256;
+
+/// How a call's audio is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConversationSettings {
+    /// The negotiated codec, the same both ways.
+    pub codec: Codec,
+    /// The encoder towards the client.
+    pub encoder: EncoderSettings,
+    /// The queue towards the client: what the backend needs.
+    pub playout: PlayoutSettings,
+}
+
+/// An RTP packet to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RtpOut {
+    /// The codec's payload.
+    pub payload: Arc<[u8]>,
+    /// Extended sequence number: the low 16 bits go on the wire.
+    pub sequence: u64,
+    /// Timestamp in ticks of 48 kHz.
+    pub timestamp: u32,
+    /// The first packet after silence.
+    pub marker: bool,
+}
+
+/// What happened since the call began.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ConversationCounters {
+    /// From the client.
+    pub uplink: UplinkCounters,
+    /// To the client.
+    pub playout: PlayoutCounters,
+    /// Events dropped because too many waited for the channel.
+    pub dropped_events: u64,
+    /// Samples that the backend gave beyond the room it was told of: dropped.
+    pub overrun: u64,
+    /// Frames that the encoder refused: not sent.
+    pub unencoded: u64,
+}
+
+/// One call's audio.
+pub struct Conversation {
+    uplink: Uplink,
+    backend: Box<dyn Backend>,
+    playout: Playout,
+    encoder: Encoder,
+    payload: Box<[u8; MAX_PAYLOAD]>,
+    playing: bool,
+    events: VecDeque<String>,
+    event_bytes: usize,
+    /// The last turn ended at its bound: there is more to take.
+    more: Option<Instant>,
+    counters: ConversationCounters,
+}
+
+impl Conversation {
+    /// A call before its first packet. `first_sequence` and `first_timestamp` should be random (RFC 3550, section 5.1).
+    ///
+    /// # Errors
+    /// The codec library could not make a decoder or an encoder, or a setting of the encoder is out of its range.
+    pub fn new(
+        backend: Box<dyn Backend>,
+        settings: ConversationSettings,
+        first_sequence: u16,
+        first_timestamp: u32,
+    ) -> Result<Self, CodecError> {
+        Ok(Self {
+            uplink: Uplink::new(settings.codec)?,
+            backend,
+            playout: Playout::new(settings.playout, first_sequence, first_timestamp),
+            encoder: Encoder::new(settings.codec, settings.encoder)?,
+            payload: Box::new([0; MAX_PAYLOAD]),
+            playing: false,
+            events: VecDeque::new(),
+            event_bytes: 0,
+            more: None,
+            counters: ConversationCounters::default(),
+        })
+    }
+
+    /// Takes a packet that arrived at `now`, of the payload type of the negotiated codec.
+    pub fn received(&mut self, packet: RtpIn, now: Instant) -> Pushed {
+        let pushed = self.uplink.push(packet, now);
+        self.advance(now);
+        pushed
+    }
+
+    /// Takes the text of a client's event.
+    pub fn client_event(&mut self, text: &str, now: Instant) {
+        self.backend.handle(Input::Event(text), now);
+        self.take_outputs(now);
+    }
+
+    /// Media may be sent from here on: DTLS is up, and the channel is open or need not be waited for.
+    pub fn start_playing(&mut self) {
+        self.playing = true;
+    }
+
+    /// How many packets in a hundred the client reports as lost: sets the forward error correction.
+    pub fn set_expected_loss(&mut self, percent: u8) {
+        // Refused by no encoder: the value is capped. If it were, the call goes on with what was set.
+        let _ = self.encoder.set_expected_loss(percent);
+    }
+
+    /// The packet that is due at `now`, or `None`. Call until `None`.
+    pub fn poll_packet(&mut self, now: Instant) -> Option<RtpOut> {
+        self.advance(now);
+        if !self.playing {
+            return None;
+        }
+        let frame = self.playout.poll(now)?;
+        self.report_playout(now);
+        self.take_outputs(now);
+        let Ok(length) = self.encoder.encode(&frame.pcm, &mut self.payload) else {
+            self.counters.unencoded += 1;
+            return None;
+        };
+        Some(RtpOut {
+            payload: Arc::from(&self.payload[..length]),
+            sequence: frame.sequence,
+            timestamp: frame.timestamp,
+            marker: frame.marker,
+        })
+    }
+
+    /// The next event for the client, a whole JSON text. Call only when the channel can take it; events wait until then.
+    pub fn poll_event(&mut self) -> Option<String> {
+        let event = self.events.pop_front()?;
+        self.event_bytes -= event.len();
+        Some(event)
+    }
+
+    /// When to poll at the latest, although nothing arrived. It may lie in the past.
+    pub fn deadline(&self) -> Option<Instant> {
+        let playout = self.playing.then(|| self.playout.deadline()).flatten();
+        let all = [
+            self.uplink.deadline(),
+            self.backend.deadline(),
+            playout,
+            self.more,
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// What happened since the call began.
+    pub fn counters(&self) -> ConversationCounters {
+        ConversationCounters {
+            uplink: self.uplink.counters(),
+            playout: self.playout.counters(),
+            ..self.counters
+        }
+    }
+
+    /// Moves everything that is due from the client to the backend, and from the backend to the queues.
+    fn advance(&mut self, now: Instant) {
+        // The uplink holds a bounded number of packets and fills in at most one frame per 20 ms.
+        while let Some(pcm) = self.uplink.poll(now) {
+            self.backend.handle(Input::Audio(pcm), now);
+            self.take_outputs(now);
+        }
+        self.take_outputs(now);
+    }
+
+    fn take_outputs(&mut self, now: Instant) {
+        self.more = None;
+        for _ in 0..MAX_OUTPUTS {
+            let queue = QueueState {
+                queued: self.playout.queued(),
+                room: self.playout.room(),
+            };
+            match self.backend.poll(queue, now) {
+                None => return,
+                Some(Output::Event(text)) => {
+                    if self.events.len() >= MAX_EVENTS
+                        || self.event_bytes + text.len() > MAX_EVENT_BYTES
+                    {
+                        self.counters.dropped_events += 1;
+                    } else {
+                        self.event_bytes += text.len();
+                        self.events.push_back(text);
+                    }
+                }
+                Some(Output::Audio { item, pcm }) => {
+                    let taken = self.playout.push(item, pcm, now);
+                    self.counters.overrun += (pcm.len() - taken) as u64;
+                }
+                Some(Output::Finished(item)) => {
+                    self.playout.finish(item);
+                    self.report_playout(now);
+                }
+                Some(Output::Clear) => {
+                    self.playout.clear();
+                    self.report_playout(now);
+                }
+            }
+        }
+        self.more = Some(now);
+    }
+
+    fn report_playout(&mut self, now: Instant) {
+        while let Some(event) = self.playout.poll_event() {
+            self.backend.handle(Input::Playout(event), now);
+        }
+    }
+}

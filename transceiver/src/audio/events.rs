@@ -1,0 +1,119 @@
+//! The JSON texts of the events that Firsthop itself makes, in the shapes of OpenAI's Realtime API (GA names), and their ids.
+
+use serde_json::{Value, json};
+
+/// Makes the ids of one session: unique in it, and different from another session's as far as their seeds are random.
+///
+/// They look like the API's own (`event_`, `item_`, `resp_`, `sess_` and a random word), because clients treat them as opaque.
+#[derive(Debug, Clone)]
+pub struct Ids {
+    seed: u64,
+    made: u64,
+}
+
+impl Ids {
+    /// The ids that follow from a random seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, made: 0 }
+    }
+
+    /// A new id with this prefix.
+    pub fn make(&mut self, prefix: &str) -> String {
+        self.made += 1;
+        let (high, low) = (mix(self.seed ^ mix(self.made)), mix(self.seed) ^ self.made);
+        format!("{prefix}_{high:016x}{:05x}", low & 0xf_ffff)
+    }
+}
+
+/// SplitMix64's finaliser: a bijection, so that counted numbers look random and never meet.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// `input_audio_buffer.speech_started`: the user began to speak, `start_ms` into the audio received, padding included.
+pub(super) fn speech_started(ids: &mut Ids, item: &str, start_ms: u64) -> String {
+    event(
+        ids,
+        "input_audio_buffer.speech_started",
+        json!({"audio_start_ms": start_ms, "item_id": item}),
+    )
+}
+
+/// `input_audio_buffer.speech_stopped`: the user's turn ended, `end_ms` into the audio received, silence included.
+pub(super) fn speech_stopped(ids: &mut Ids, item: &str, end_ms: u64) -> String {
+    event(
+        ids,
+        "input_audio_buffer.speech_stopped",
+        json!({"audio_end_ms": end_ms, "item_id": item}),
+    )
+}
+
+/// `input_audio_buffer.committed`: the turn has become an item of the conversation, after `previous`.
+pub(super) fn committed(ids: &mut Ids, item: &str, previous: Option<&str>) -> String {
+    event(
+        ids,
+        "input_audio_buffer.committed",
+        json!({"item_id": item, "previous_item_id": previous}),
+    )
+}
+
+/// What the playout does with a response's audio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputBuffer {
+    /// Its first packet is sent.
+    Started,
+    /// Its last packet is sent.
+    Stopped,
+    /// It was cut off.
+    Cleared,
+}
+
+/// `output_audio_buffer.started`, `.stopped` or `.cleared` of a response (`null` when there is none to clear).
+pub(super) fn output_audio_buffer(
+    ids: &mut Ids,
+    what: OutputBuffer,
+    response: Option<&str>,
+) -> String {
+    let kind = match what {
+        OutputBuffer::Started => "output_audio_buffer.started",
+        OutputBuffer::Stopped => "output_audio_buffer.stopped",
+        OutputBuffer::Cleared => "output_audio_buffer.cleared",
+    };
+    event(ids, kind, json!({"response_id": response}))
+}
+
+/// `session.created` or `session.updated` with the whole session.
+pub(super) fn session(ids: &mut Ids, kind: &str, session: Value) -> String {
+    event(ids, kind, json!({"session": session}))
+}
+
+/// `error` about a client event: its `event_id` is named if it had one.
+pub(super) fn client_error(
+    ids: &mut Ids,
+    code: &str,
+    message: &str,
+    param: Option<&str>,
+    about: Option<&str>,
+) -> String {
+    event(
+        ids,
+        "error",
+        json!({"error": {
+            "type": "invalid_request_error",
+            "code": code,
+            "message": message,
+            "param": param,
+            "event_id": about,
+        }}),
+    )
+}
+
+/// An event of this type with a new id and these members.
+fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
+    members["type"] = kind.into();
+    members["event_id"] = ids.make("event").into();
+    members.to_string()
+}

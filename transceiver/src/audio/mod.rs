@@ -1,0 +1,45 @@
+//! Voice between a client's RTP packets and a backend: everything pure, with the time passed in.
+//!
+//! ```text
+//! client's packets ─► Uplink (Reorder, Decoder) ─► PCM ─► Backend ─► PCM ─► Playout ─► Encoder ─► packets to the client
+//!                                                         │  ▲                │
+//!                            events to the client ◄───────┘  └── what was sent ┘
+//! ```
+//!
+//! [`Conversation`] joins the parts; a session needs only it. PCM is 24 kHz mono everywhere, as signed 16-bit samples: the rate of
+//! model audio, which Opus takes and gives directly. Every queue is bounded, and says here what happens when it is full.
+
+mod backend;
+mod codec;
+mod conversation;
+mod decode;
+mod echo;
+mod encode;
+mod events;
+mod ledger;
+mod playout;
+mod reorder;
+mod resample;
+mod uplink;
+mod voice;
+
+pub use backend::{Backend, Input, Output, QueueState};
+pub use codec::{Codec, CodecError};
+pub use conversation::{
+    Conversation, ConversationCounters, ConversationSettings, MAX_EVENTS, RtpOut,
+};
+pub use decode::{Decoder, MAX_PACKET, Origin, duration, is_dtx};
+pub use echo::{Echo, EchoCounters};
+pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
+pub use events::Ids;
+pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
+pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, PlayoutSettings};
+pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};
+pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
+pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};
+
+/// Samples per second of all PCM: 24 kHz.
+pub const SAMPLE_RATE: u32 = 24_000;
+
+/// Samples in one frame of 20 ms.
+pub const FRAME: usize = SAMPLE_RATE as usize / 50;
