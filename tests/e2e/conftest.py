@@ -59,6 +59,12 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     return audio.load(audio.speak(audio.TEXT, tmp_path_factory.mktemp("speech") / "spoken.wav"))
 
 
+@pytest.fixture(scope="session")
+def sentence(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """What a caller says who takes a single turn."""
+    return audio.load(audio.speak(audio.SENTENCE, tmp_path_factory.mktemp("speech") / "sentence.wav"))
+
+
 @pytest.fixture
 def bed() -> Iterator[Testbed]:
     """Client, server and stranger, for one test."""
@@ -83,6 +89,27 @@ def stack(request: pytest.FixtureRequest, bed: Testbed, binaries: Path, tmp_path
     finally:
         for program in made.programs:
             program.kill()
+
+
+@pytest.fixture(scope="module")
+def _module_stack(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with namespaces.testbed() as bed:
+        made = Stack(bed, binaries, tmp_path_factory.mktemp("stack"))
+        try:
+            made.start()
+            yield made
+            made.stop()
+            assert made.complaints() == []
+        finally:
+            for program in made.programs:
+                program.kill()
+
+
+@pytest.fixture
+def shared_stack(request: pytest.FixtureRequest, _module_stack: Stack) -> Stack:
+    """Running programs that all tests of a module share: for tests that leave nothing behind."""
+    request.node.stash[_PROGRAMS] = _module_stack.programs
+    return _module_stack
 
 
 @pytest.fixture

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 RATE = 48_000
 Samples = NDArray[np.float32]
 
-#: What the callers say. Longer than any single test listens, so that nobody falls silent in the middle of one.
+#: What callers say who talk on and on: longer than most tests listen.
 TEXT = (
     "Good morning. This is a call through the first hop, and I am listening for my own voice. "
     "One, two, three, four, five, six, seven, eight, nine, ten. "
     "The quick brown fox jumps over the lazy dog, and the relay must not drop a single word of it."
 )
+
+#: One breath without a pause: a voice detector hears one turn.
+SENTENCE = "The quick brown fox jumps over the lazy dog while the band plays on"
 
 
 def speak(text: str, path: Path) -> Path:

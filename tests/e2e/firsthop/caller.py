@@ -70,12 +70,13 @@ def request(
 
 
 class Voice(MediaStreamTrack):
-    """Plays samples once in real time, 20 ms at a time, then silence."""
+    """Plays samples in real time, 20 ms at a time: once and then silence, or over and over."""
 
     kind = "audio"
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: Samples, repeat: bool) -> None:
         super().__init__()
+        self._repeat = repeat
         self._samples = (np.clip(samples, -1, 1) * 32767).astype(np.int16)
         self._position = 0
         self._start: float | None = None
@@ -95,6 +96,8 @@ class Voice(MediaStreamTrack):
         await asyncio.sleep(self._start + self._frames * 0.02 - loop.time())
         piece = np.zeros(FRAME_SAMPLES, np.int16)
         if self.speaking:
+            if self._repeat and self._position >= len(self._samples):
+                self._position = 0
             rest = self._samples[self._position : self._position + FRAME_SAMPLES]
             piece[: len(rest)] = rest
             self._position += FRAME_SAMPLES
@@ -109,8 +112,11 @@ class Voice(MediaStreamTrack):
 class Caller:
     """One client of one call."""
 
-    def __init__(self, namespace: Namespace, url: str, samples: Samples, key: str = "dev") -> None:
+    def __init__(
+        self, namespace: Namespace, url: str, samples: Samples, key: str = "dev", repeat: bool = False
+    ) -> None:
         self._namespace = namespace
+        self._repeat = repeat
         self._url = url
         self._key = key
         self._loop = asyncio.new_event_loop()
@@ -150,7 +156,7 @@ class Caller:
     async def _offer(self) -> str:
         # The default configuration names a public STUN server; there is no such thing here.
         peer = self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-        self._voice = Voice(self._samples)
+        self._voice = Voice(self._samples, self._repeat)
         peer.addTrack(self._voice)
         channel = peer.createDataChannel("oai-events")
         self._channel: RTCDataChannel = channel
@@ -302,6 +308,20 @@ class Caller:
         unique = dict.fromkeys((address, int(port)) for address, port in found)
         return list(unique)
 
+    def answer_with_only(self, address: str) -> str:
+        """The answer, less every candidate that is not at this address."""
+        assert self.answer is not None
+        return "".join(
+            line
+            for line in self.answer.body.splitlines(keepends=True)
+            if not line.startswith("a=candidate:") or line.split()[4] == address
+        )
+
+    def server_credentials(self) -> tuple[str, str]:
+        """The server's ICE ufrag and password, from the answer."""
+        assert self.answer is not None
+        return _credentials(self.answer.body)
+
     def selected_pair(self) -> tuple[tuple[str, int], tuple[str, int]]:
         """Local and remote address of the pair that ICE has selected."""
 
@@ -312,3 +332,11 @@ class Caller:
             return pair.local_addr, pair.remote_addr
 
         return self._do(look(), 5)
+
+
+def _credentials(sdp: str) -> tuple[str, str]:
+    ufrag = re.search(r"^a=ice-ufrag:(\S+)", sdp, re.MULTILINE)
+    password = re.search(r"^a=ice-pwd:(\S+)", sdp, re.MULTILINE)
+    assert ufrag, sdp
+    assert password, sdp
+    return ufrag[1], password[1]

@@ -96,18 +96,22 @@ class Stack:
     def launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
         """Starts a program with these settings beside the usual files, and does not wait for it."""
         directory = self._directory
-        flags = [
-            f"--keyring={directory}/data.toml",
-            f"--fleet={directory}/fleet.toml",
-            "--cluster=1",
-            "--log-format=json",
-        ]
+        every: dict[str, str | Sequence[str]] = {
+            "keyring": f"{directory}/data.toml",
+            "fleet": f"{directory}/fleet.toml",
+            "cluster": "1",
+            "log-format": "json",
+        }
         if program != "relay":
-            flags.append(f"--control-secret-file={directory}/control-secret")
+            every["control-secret-file"] = f"{directory}/control-secret"
         if program == "signaling":
-            flags += [f"--api-keyring={directory}/api.toml", f"--api-keys={directory}/api-keys.toml"]
-        for name, value in settings.items():
-            flags += [f"--{name}={one}" for one in ([value] if isinstance(value, str) else value)]
+            every["api-keyring"] = f"{directory}/api.toml"
+            every["api-keys"] = f"{directory}/api-keys.toml"
+        flags = [
+            f"--{name}={one}"
+            for name, value in {**every, **settings}.items()
+            for one in ([value] if isinstance(value, str) else value)
+        ]
         made = Program(
             program,
             self.bed.server.command(self._binaries / program, *flags),
@@ -152,6 +156,18 @@ class Stack:
         """A scrape of signaling."""
         return metrics.scrape(self.bed.server, SIGNALING_METRICS)
 
+    def sessions(self) -> int:
+        """How many sessions the transceiver has."""
+        return sessions(self.transceiver_metrics())
+
+    def flows(self) -> int:
+        """How many flows the relay has."""
+        return flows(self.relay_metrics())
+
+    def dropped(self, reason: str) -> int:
+        """How many packets the relay has dropped for this reason."""
+        return int(self.relay_metrics().total("firsthop_relay_drops_total", reason=reason))
+
     def stop(self) -> None:
         """Stops what still runs; every program must end by itself with exit status 0."""
         failures = []
@@ -177,3 +193,13 @@ class Stack:
 
 def _says_ready(line: str) -> bool:
     return '"ready"' in line or " ready" in line
+
+
+def sessions(transceiver: Metrics) -> int:
+    """How many sessions a transceiver has, from its metrics."""
+    return int(transceiver.total("firsthop_transceiver_sessions"))
+
+
+def flows(relay: Metrics) -> int:
+    """How many flows a relay has, from its metrics."""
+    return int(relay.total("firsthop_relay_flows"))

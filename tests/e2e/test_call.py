@@ -1,0 +1,112 @@
+"""One call from offer to hang-up."""
+
+from collections.abc import Callable
+
+import pytest
+
+from firsthop import audio
+from firsthop.audio import RATE, Samples
+from firsthop.caller import Caller
+from firsthop.capture import capture, missing
+from firsthop.namespaces import Testbed
+from firsthop.stack import UDP_PORT, Stack
+from firsthop.waiting import until
+
+#: The events of one turn with the echo backend, in the order that its documentation promises.
+ONE_TURN = [
+    "session.created",
+    "input_audio_buffer.speech_started",
+    "output_audio_buffer.started",
+    "input_audio_buffer.speech_stopped",
+    "input_audio_buffer.committed",
+    "output_audio_buffer.stopped",
+]
+
+#: What two passes through Opus leave of spoken sound; unrelated speech stays under 0.4.
+ALIKE = 0.7
+
+
+def test_a_caller_hears_itself_through_the_relay_alone(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples
+) -> None:
+    stack.start()
+    with capture(stack.bed.client, Testbed.CLIENT_LINK) as wire:
+        call = caller(samples=sentence)
+        call.call()
+        call.speak()
+        call.wait_for_event("output_audio_buffer.stopped", 20)
+        heard = call.heard()
+
+        assert call.event_types() == ONE_TURN
+        coefficient, delay = audio.correlation(sentence, heard)
+        assert coefficient > ALIKE, f"correlation {coefficient:.2f} at {delay:.3f} s"
+        assert min(audio.likeness(sentence, heard)) > ALIKE / 2
+
+        assert call.selected_pair()[1] in call.candidates()
+        media = {
+            packet.destination if packet.source[0] == Testbed.CLIENT else packet.source
+            for packet in wire.packets(lambda packet: Testbed.CLIENT in (packet.source[0], packet.destination[0]))
+        }
+        ingresses = {(Testbed.SERVER, UDP_PORT), (Testbed.SERVER_SECOND, UDP_PORT)}
+        assert media <= ingresses, "the client spoke with more than the relay's public addresses"
+        assert missing(wire.packets(lambda packet: packet.is_rtp() and packet.source[0] == Testbed.CLIENT)) == 0
+        assert missing(wire.packets(lambda packet: packet.is_rtp() and packet.destination[0] == Testbed.CLIENT)) == 0
+    assert stack.bed.refused() == 0, "something knocked at a port of the server that is not public"
+
+
+def test_hanging_up_ends_session_and_flow(stack: Stack, caller: Callable[..., Caller]) -> None:
+    stack.start()
+    call = caller()
+    call.call()
+    assert stack.sessions() == 1
+    assert stack.flows() >= 1
+
+    assert call.hang_up().status == 200
+    until("the session is gone", lambda: stack.sessions() == 0, 5)
+    until("its flows are gone", lambda: stack.flows() == 0, 5)
+    again = call.hang_up()
+    assert again.status == 404
+    assert again.error()["code"] == "call_not_found"
+
+
+def test_a_client_that_closes_ends_session_and_flow(stack: Stack, caller: Callable[..., Caller]) -> None:
+    stack.start()
+    call = caller()
+    call.call()
+    call.close()
+    until("the session is gone", lambda: stack.sessions() == 0, 5)
+    until("its flows are gone", lambda: stack.flows() == 0, 5)
+
+
+@pytest.mark.parametrize("address", [Testbed.SERVER, Testbed.SERVER_SECOND, Testbed.SERVER_V6])
+def test_a_call_works_through_each_advertised_address(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, address: str
+) -> None:
+    stack.start()
+    call = caller(samples=sentence)
+    assert call.post(call.offer()).status == 201
+    assert (address, UDP_PORT) in call.candidates()
+    call.accept(call.answer_with_only(address))
+    call.wait_for_state("connected", 20)
+    call.wait_for_event("session.created", 20)
+    call.speak()
+    call.wait_for_event("output_audio_buffer.stopped", 20)
+    assert call.selected_pair()[1] == (address, UDP_PORT)
+    assert audio.correlation(sentence, call.heard())[0] > ALIKE
+
+
+def test_two_calls_at_once_do_not_hear_each_other(
+    stack: Stack, caller: Callable[..., Caller], spoken: Samples, sentence: Samples
+) -> None:
+    stack.transceiver_settings["workers"] = "2"
+    stack.relay_settings["cores"] = "2"
+    stack.start()
+    first, second = caller(samples=sentence), caller(samples=spoken[: 4 * RATE])
+    for call in (first, second):
+        call.call()
+        call.speak()
+    for call in (first, second):
+        call.wait_for_event("output_audio_buffer.stopped", 20)
+    assert audio.correlation(sentence, first.heard())[0] > ALIKE
+    assert audio.correlation(spoken[: 4 * RATE], second.heard())[0] > ALIKE
+    assert audio.correlation(sentence, second.heard())[0] < ALIKE / 2
