@@ -116,11 +116,11 @@ check_kernel() {
         die "io_uring is disabled on this machine (kernel.io_uring_disabled = $disabled)" \
             "As root: sysctl -w kernel.io_uring_disabled=0"
     fi
-    # 512 KiB for each executor's registered memory, and as much again for the rings themselves.
-    needed=$((cores * 1024))
+    # What each of the relay's executors locks.
+    needed=$((cores * 512))
     ulimit -S -l "$(ulimit -H -l)" 2>/dev/null || true
     limit=$(ulimit -l)
-    if [ "$(id -u)" -ne 0 ] && [ "$limit" != unlimited ] && [ "$limit" -lt "$needed" ]; then
+    if [ "$limit" != unlimited ] && [ "$limit" -lt "$needed" ]; then
         die "too little memory may be locked: $limit KiB (ulimit -l), the relay needs $needed KiB" \
             "As root, in /etc/security/limits.conf: $(id -un) - memlock $needed; then log in again. Or use fewer cores."
     fi

@@ -215,6 +215,28 @@ def test_a_bad_option_is_named_before_anything_starts(
     assert "Building" not in script.text()
 
 
+def test_an_old_kernel_is_refused(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    uname = tmp_path / "uname"
+    uname.write_text("#!/bin/sh\necho 5.10.0-28-amd64\n")
+    uname.chmod(0o755)
+    script = run(launch, bed, clone, {**environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert script.wait(20) == 2
+    assert "5.10.0-28-amd64" in script.text()
+    assert "6.1 or newer" in script.text()
+
+
+def test_too_little_lockable_memory_is_named_with_the_fix(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    command = ["prlimit", "--memlock=65536:65536", *bed.server.command(clone / "scripts/run")]
+    script = launch("scripts/run", command, clone / "run.log", environment, clone)
+    assert script.wait(20) == 2
+    assert "64 KiB" in script.text()
+    assert "memlock" in script.text()
+
+
 def test_without_cargo_the_script_says_what_to_install(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
