@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use firsthop_relay_core::limits::{FLOW_IDLE_TICKS, WHEEL_TICK_BITS};
 use firsthop_relay_core::{
-    DownVerdict, Micros, Placement, Reason, RouterConfig, Steering, Transport, Verdict,
+    DownVerdict, IngressPath, Micros, Placement, Reason, RouterConfig, Steering, Transport, Verdict,
 };
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, OwnerAddr, ShardId};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
@@ -126,6 +126,12 @@ impl<'a> Simulation<'a> {
         config.flows = [4, 8, 12, 24, 256][rng.random_range(0..5)];
         config.trunks = [2, 5, 9, 64][rng.random_range(0..4)];
         config.pending = 128;
+        // The same ingress over TCP too: the same address over both is two flows.
+        config.paths.push(IngressPath {
+            ingress: IngressId(0),
+            transport: Transport::Tcp,
+            ipv6: false,
+        });
         config.seeds.generation = rng.random();
         config.seeds.hash = rng.random();
         if rng.random_bool(0.3) {

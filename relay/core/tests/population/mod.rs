@@ -32,6 +32,7 @@ impl Population {
             for (ingress, transport) in [
                 (0, Transport::Udp),
                 (1, Transport::Udp),
+                (0, Transport::Tcp),
                 (2, Transport::Tcp),
             ] {
                 keys.push(Key {
