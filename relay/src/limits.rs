@@ -74,8 +74,14 @@ pub const MEMLOCK_PER_CORE: u64 = 512 * 1_024;
 /// Memory that an executor registers for storage I/O, in bytes: the least that glommio takes, because there is no storage.
 pub const EXECUTOR_IO_MEMORY: usize = 64 * 1_024;
 
-/// How often an executor's other tasks get their turn beside the pump.
-pub const PREEMPT: Duration = Duration::from_millis(1);
+/// How often the pump lets its executor look at timers and run other tasks.
+pub const YIELD_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long the pump's task then sleeps at the least. It only has to be pending: see [`shard`](crate::shard).
+pub const YIELD: Duration = Duration::from_micros(1);
+
+/// The executor's preemption timer: never, for all practical purposes (see [`shard`](crate::shard)).
+pub const PREEMPT: Duration = Duration::from_secs(3_600);
 
 /// How long the path MTU to an owner is believed before the kernel is asked again.
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);

@@ -376,7 +376,7 @@ impl Core {
         executor.run(async move {
             let queue = glommio::executor().create_task_queue(
                 Shares::default(),
-                Latency::Matters(limits::PREEMPT),
+                Latency::NotImportant,
                 "pump",
             );
             let pump = glommio::spawn_local_into(self.pump(events), queue).map_err(|error| {

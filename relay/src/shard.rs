@@ -3,6 +3,11 @@
 //! A turn costs one system call and no allocation. Its steps are numbered as in the architecture page. What becomes of a
 //! packet is the router's decision ([`firsthop_relay_core`]); how bytes move is the ring's business ([`crate::ring`]); this
 //! file only carries one to the other.
+//!
+//! Yielding to glommio 0.9 wants care. An executor whose preemption timer fires before it has looked at its first task queue
+//! (its thread lost the processor for a millisecond, say) takes that for "nothing to run" and parks, although the pump is
+//! runnable; and packets come to another ring, so nothing wakes it. Therefore the preemption timer is out of reach, and the
+//! pump yields by its own clock, with a timer: then nothing is runnable indeed, and that timer brings the executor back.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -53,6 +58,9 @@ pub struct Shard {
     handled: usize,
     /// The client packets of one internal datagram.
     outgoing: Vec<Outgoing>,
+    /// The turn's time.
+    clock: Micros,
+    next_yield: Micros,
     next_publish: Micros,
     turns: u64,
     sleeps: u64,
@@ -108,6 +116,8 @@ impl Shard {
             received: Vec::with_capacity(limits::RECEIVES_PER_TURN),
             handled: 0,
             outgoing: Vec::with_capacity(TRUNK_RECORDS_MAX),
+            clock: Micros(0),
+            next_yield: Micros(0),
             next_publish: Micros(0),
             turns: 0,
             sleeps: 0,
@@ -131,7 +141,10 @@ impl Shard {
                 armed();
             }
             // 6. Yield to the executor: its timers and other tasks get their share every millisecond.
-            glommio::executor().yield_if_needed().await;
+            if self.clock.0 >= self.next_yield.0 {
+                glommio::timer::sleep(limits::YIELD).await;
+                self.next_yield = self.now().after(micros(limits::YIELD_INTERVAL));
+            }
         }
         self.published.set_armed(false);
         self.publish();
@@ -151,6 +164,7 @@ impl Shard {
         self.ring.reap(&mut self.received);
         let count = self.received.len() - before;
         let now = self.now();
+        self.clock = now;
 
         // 3. Receives: decide, write record headers in place, append to trunks; records from owners go to their clients.
         self.handle_received(now);
@@ -167,7 +181,7 @@ impl Shard {
         let expiring = self.router.expire(now, EXPIRY_BUDGET);
         let notes = self.take_control(now);
         if now.0 >= self.next_publish.0 {
-            self.next_publish = Micros(now.0 + limits::PUBLISH_INTERVAL.as_micros() as u64);
+            self.next_publish = now.after(micros(limits::PUBLISH_INTERVAL));
             self.publish();
             if let Some((owner, bytes)) = self.path_sizes.refresh(now) {
                 self.router.set_datagram_limit(owner, bytes);
@@ -351,4 +365,8 @@ impl Shard {
             sleeps: self.sleeps,
         });
     }
+}
+
+fn micros(duration: Duration) -> Micros {
+    Micros(duration.as_micros() as u64)
 }

@@ -89,7 +89,7 @@ fn ipv6_clients_reach_the_core_that_the_rule_names() {
 fn an_address_that_somebody_holds_is_refused_even_to_a_group() {
     let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 9, 101));
     let listen = SocketAddr::new(ip, free_port(ip));
-    let internal = |last| IpAddr::V4(Ipv4Addr::new(127, 78, 0, last));
+    let internal = |last| IpAddr::V4(Ipv4Addr::new(127, 201, 0, last));
     let steering = Steering::new(0, 2);
     let first = sockets::open(&[listen], internal(1), 4_000, &steering).expect("the first group");
     let error =
