@@ -10,6 +10,7 @@
 //!
 //! Acting:
 //! - [`routes`]: the HTTP API, and [`access`]: ids, log and counts around it; [`calls`]: making and ending a call;
+//!   [`page`]: the page at `/`;
 //! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port;
 //! - [`server`]: listening and stopping; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`].
 
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod metrics;
 pub mod offer;
 pub mod owner;
+pub mod page;
 pub mod placement;
 pub mod routes;
 pub mod server;

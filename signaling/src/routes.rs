@@ -5,6 +5,7 @@
 //! | `POST /v1/realtime/calls` | `application/sdp`: the offer | 201, `application/sdp`, `Location: /v1/realtime/calls/rtc_…` |
 //! | `POST /v1/realtime/calls/{call_id}/hangup` | nothing | 200 |
 //! | `GET /healthz`, `GET /readyz` | nothing | 200, or 503 while no transceiver takes calls |
+//! | `GET /` and the files it names | nothing | the page, see [`page`] |
 //!
 //! The shapes are those of OpenAI's Realtime API over WebRTC, so that its clients work when their URL is changed. Errors are JSON
 //! everywhere, for unknown paths and methods too. Any origin may call: what protects a call is the key, and keys are not cookies.
@@ -30,6 +31,7 @@ use crate::error::ApiError;
 use crate::limits::{BODY_MAX, BODY_TIMEOUT};
 use crate::metrics::Phase;
 use crate::offer;
+use crate::page;
 
 /// Path of call creation, and of every call below it.
 pub const CALLS: &str = "/v1/realtime/calls";
@@ -47,6 +49,7 @@ pub fn router(door: Arc<FrontDoor>) -> Router {
         .route("/v1/realtime/calls/{call_id}/hangup", post(hang_up))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .merge(page::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(BODY_MAX))

@@ -75,6 +75,8 @@ function begin() {
   $('key').value = remembered() ?? (LOCAL ? 'dev' : '');
   $('server').textContent = location.host;
   $('source').textContent = DEMO === null ? 'Microphone' : DEMO === '' ? 'Voice-like tone' : DEMO;
+  $('other-source').textContent = DEMO === null ? 'Use a synthetic voice' : 'Use the microphone';
+  $('other-source').href = DEMO === null ? '/?demo' : '/';
   $('settings').open = $('key').value === '';
   summarize();
   compose.enable(false);
@@ -260,6 +262,7 @@ function fail(code, said = null) {
   const words = failureWords(code, { place: location.host, said });
   document.body.dataset.end = code;
   log.note(words.title, 'bad');
+  voice.clear();
   present('failed', { chip: 'Not connected', ...words });
   if (code === 'key-refused' || code === 'key-missing') {
     $('settings').open = true;
@@ -294,6 +297,7 @@ function present(next, { chip, title, text, hints = [], said = null }) {
   if (!inCall && $('in-call').contains(document.activeElement)) $('primary').focus();
   $('in-call').hidden = !inCall;
   $('clock').hidden = !inCall;
+  if (action !== 'start' && $('settings').contains(document.activeElement)) $('primary').focus();
   $('settings').hidden = action !== 'start';
 }
 
@@ -307,10 +311,20 @@ function failure(text, hints, said) {
   }
   if (hints.length > 0) {
     const list = element('ul', '');
-    list.append(...hints.map((hint) => element('li', hint)));
+    list.append(...hints.map(hintItem));
     parts.push(list);
   }
   return parts;
+}
+
+/** A hint is text, or a link. */
+function hintItem(hint) {
+  if (typeof hint === 'string') return element('li', hint);
+  const item = element('li', '');
+  const link = element('a', hint.text);
+  link.href = hint.href;
+  item.append(link);
+  return item;
 }
 
 function enableEvents(open) {

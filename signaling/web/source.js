@@ -94,9 +94,12 @@ export function voiceLike(rate) {
       const voice = filters.reduce((sum, filter, i) => sum + filter(buzz) / (1 + i), 0);
       samples[begin + n] = envelope * voice;
     }
+    // Vowels differ much in strength: each is brought to the same.
+    const sound = samples.subarray(begin, begin + length);
+    const peak = sound.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
+    sound.forEach((value, n) => (sound[n] = (0.4 * value) / peak));
   });
-  const peak = samples.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
-  return samples.map((value) => (0.4 * value) / peak);
+  return samples;
 }
 
 /** A two-pole band-pass around `hertz`. */

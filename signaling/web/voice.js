@@ -65,6 +65,11 @@ export class Voice {
     this.#onSilence(false);
   }
 
+  /** Forgets what was drawn. */
+  clear() {
+    this.#ribbon.reset();
+  }
+
   /** Lets both meters fall; the ribbon keeps its last picture. */
   stop() {
     cancelAnimationFrame(this.#turn);

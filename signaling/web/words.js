@@ -1,6 +1,6 @@
 // What a person is told: one entry for each state, each way in which a call fails, and each way in which it ends.
 //
-// `title` is a few words, `text` one or two sentences, `hints` what to try. `place` is the server's host and port.
+// `title` is a few words, `text` one or two sentences, `hints` what to try: text, or { text, href }. `place` is the server's host and port.
 
 /** While nothing has gone wrong. */
 export function stateWords(state, { demo, echo, muted, place }) {
@@ -87,7 +87,7 @@ const FAILURES = {
   'microphone-missing': {
     title: 'No microphone found',
     text: 'This device has no microphone that the browser can see.',
-    hints: ['Plug one in or switch it on, then try again.', 'Or let a synthetic voice speak: add ?demo to the address.'],
+    hints: ['Plug one in or switch it on, then try again.', { text: 'Or let a synthetic voice speak.', href: '/?demo' }],
     quiet: true,
   },
   'microphone-busy': {
@@ -108,7 +108,7 @@ const FAILURES = {
   'recording-failed': {
     title: 'The recording does not play',
     text: 'The file named after ?demo= could not be loaded or decoded. It must lie on this server.',
-    hints: ['Use plain ?demo for a synthetic voice.'],
+    hints: [{ text: 'Let a synthetic voice speak.', href: '/?demo' }],
   },
   'no-webrtc': {
     title: 'This browser has no WebRTC',
