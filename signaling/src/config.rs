@@ -335,6 +335,7 @@ fn required<T>(
 
 /// Checks the form; whether a name resolves shows when it is opened.
 fn listen(places: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let places: Vec<String> = places.iter().map(|p| p.trim().to_owned()).collect();
     let good = |place: &String| {
         let host = place
             .rsplit_once(':')

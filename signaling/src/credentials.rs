@@ -280,7 +280,7 @@ mod tests {
                 format!("[[key]]\nname = \"a\"\nsha256 = \"z{}\"", &DEV[1..]),
                 "'a'",
             ),
-            (format!("[[key]]\nname = \"a\"\nkey = \"{DEV}\""), "line 1"),
+            (format!("[[key]]\nname = \"a\"\nkey = \"{DEV}\""), "line 3"),
             (
                 format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n").repeat(2),
                 "two keys are named 'a'",

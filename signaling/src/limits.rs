@@ -66,4 +66,6 @@ const _: () = {
     assert!(STATUS_FRESH.as_millis() > 3 * POLL_INTERVAL.as_millis());
     assert!(OWNER_CONNECT_TIMEOUT.as_millis() < CREATE_TIMEOUT.as_millis());
     assert!(OWNER_RESPONSE_MAX > SDP_MAX);
+    // A call that is tried twice may still finish after a stop was asked for.
+    assert!(STOP_GRACE.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
 };

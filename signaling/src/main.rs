@@ -10,7 +10,7 @@ use firsthop_signaling::config::{Config, ConfigError, LogFormat, Start, cannot_l
 use firsthop_signaling::files::FileWatch;
 use firsthop_signaling::limits::POLL_INTERVAL;
 use firsthop_signaling::metrics::Metrics;
-use firsthop_signaling::owner::OwnerClient;
+use firsthop_signaling::owner::{OwnerClient, Patience};
 use firsthop_signaling::transceivers::Transceivers;
 use firsthop_signaling::{routes, server};
 use tokio::net::TcpListener;
@@ -74,7 +74,8 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let (mut files_watch, files) = FileWatch::open(config.paths()).map_err(ConfigError::from)?;
     config.check_fleet(&files.fleet.borrow())?;
     let metrics = Arc::new(Metrics::new());
-    let client = OwnerClient::new(&config.control_secret).context("cannot make the HTTP client")?;
+    let client = OwnerClient::new(&config.control_secret, Patience::default())
+        .context("cannot make the HTTP client")?;
     let transceivers = Transceivers::new(config.transceivers.clone(), client);
     let door = Arc::new(FrontDoor {
         cluster: config.cluster,

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -20,7 +20,7 @@ const BUCKETS: [f64; 12] = [
 ];
 
 /// A part of making a call.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
     /// From the request's head until the offer is read and checked.
     Offer,
@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 /// Why a call needed another request to an owner.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, EncodeLabelValue)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Again {
     /// The owner failed: tried elsewhere.
     Elsewhere,
@@ -47,12 +47,12 @@ struct RequestLabels {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct PhaseLabels {
-    phase: Phase,
+    phase: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct AgainLabels {
-    reason: Again,
+    reason: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -151,6 +151,11 @@ impl Metrics {
 
     /// Notes how long a phase of making a call took.
     pub fn create_phase(&self, phase: Phase, took: Duration) {
+        let phase = match phase {
+            Phase::Offer => "offer",
+            Phase::Answer => "answer",
+            Phase::Total => "total",
+        };
         self.create
             .get_or_create(&PhaseLabels { phase })
             .observe(took.as_secs_f64());
@@ -158,6 +163,10 @@ impl Metrics {
 
     /// Counts a further request to an owner for one call.
     pub fn create_again(&self, reason: Again) {
+        let reason = match reason {
+            Again::Elsewhere => "elsewhere",
+            Again::Minted => "minted",
+        };
         self.again.get_or_create(&AgainLabels { reason }).inc();
     }
 
@@ -208,8 +217,8 @@ mod tests {
         let text = metrics.text();
         for line in [
             "firsthop_signaling_requests_total{route=\"/v1/realtime/calls\",status=\"201\"} 1",
-            "firsthop_signaling_create_seconds_bucket{le=\"0.005\",phase=\"Total\"} 1",
-            "firsthop_signaling_create_again_total{reason=\"Minted\"} 1",
+            "firsthop_signaling_create_seconds_bucket{le=\"0.005\",phase=\"total\"} 1",
+            "firsthop_signaling_create_again_total{reason=\"minted\"} 1",
             "firsthop_signaling_transceivers{standing=\"ready\"} 2",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -104,6 +104,19 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused_without_a_panic(
+            body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            cut in 0..GOOD.len(),
+        ) {
+            let _ = check(&body);
+            let mut mixed = GOOD.as_bytes()[..cut].to_vec();
+            mixed.extend_from_slice(&body);
+            let _ = check(&mixed);
+        }
+    }
+
     #[test]
     fn an_attribute_without_a_value_is_missing() {
         let empty = GOOD.replace("a=ice-ufrag:abcd", "a=ice-ufrag:");

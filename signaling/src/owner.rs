@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use firsthop_shared::address::SessionId;
-use firsthop_shared::control::{ControlCode, ControlError, CreateRequest, CreateResponse, Status};
+use firsthop_shared::control::{
+    ControlCode, ControlError, CreateRequest, CreateResponse, SESSIONS_PATH, STATUS_PATH, Status,
+};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, StatusCode};
@@ -75,18 +77,40 @@ impl OwnerError {
     }
 }
 
+/// How long each kind of request to a transceiver may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// For its status.
+    pub status: Duration,
+    /// For the answer to an offer.
+    pub create: Duration,
+    /// For the end of a session.
+    pub hang_up: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            status: STATUS_TIMEOUT,
+            create: CREATE_TIMEOUT,
+            hang_up: HANG_UP_TIMEOUT,
+        }
+    }
+}
+
 /// Speaks to the control port of any transceiver.
 #[derive(Clone, Debug)]
 pub struct OwnerClient {
     http: Client,
+    patience: Patience,
 }
 
 impl OwnerClient {
-    /// A client that shows this secret.
+    /// A client that shows this secret, and waits no longer than this.
     ///
     /// # Errors
     /// When the HTTP client cannot be built.
-    pub fn new(secret: &ControlSecret) -> Result<Self, reqwest::Error> {
+    pub fn new(secret: &ControlSecret, patience: Patience) -> Result<Self, reqwest::Error> {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, secret.0.clone());
         let http = Client::builder()
@@ -97,7 +121,7 @@ impl OwnerClient {
             .tcp_nodelay(true)
             .pool_idle_timeout(Duration::from_secs(30))
             .build()?;
-        Ok(Self { http })
+        Ok(Self { http, patience })
     }
 
     /// Asks for the status.
@@ -105,8 +129,8 @@ impl OwnerClient {
     /// # Errors
     /// [`OwnerError`]
     pub async fn status(&self, control: SocketAddr) -> Result<Status, OwnerError> {
-        let url = format!("http://{control}/v1/status");
-        send(self.http.get(url), STATUS_TIMEOUT).await
+        let url = format!("http://{control}{STATUS_PATH}");
+        send(self.http.get(url), self.patience.status).await
     }
 
     /// Has a session made, and returns the answer.
@@ -118,8 +142,13 @@ impl OwnerClient {
         control: SocketAddr,
         request: &CreateRequest,
     ) -> Result<CreateResponse, OwnerError> {
-        let url = format!("http://{control}/v1/sessions");
-        send(self.http.post(url).json(request), CREATE_TIMEOUT).await
+        let url = format!("http://{control}{SESSIONS_PATH}");
+        let made: CreateResponse =
+            send(self.http.post(url).json(request), self.patience.create).await?;
+        if !made.answer.starts_with("v=0") {
+            return Err(OwnerError::Garbled("an answer that is not SDP".to_owned()));
+        }
+        Ok(made)
     }
 
     /// Has a session ended; `false` when the owner does not have it (any more).
@@ -132,8 +161,8 @@ impl OwnerClient {
         session: SessionId,
         created: u64,
     ) -> Result<bool, OwnerError> {
-        let url = format!("http://{control}/v1/sessions/{session}?created={created}");
-        match receive(self.http.delete(url), HANG_UP_TIMEOUT).await? {
+        let url = format!("http://{control}{SESSIONS_PATH}/{session}?created={created}");
+        match receive(self.http.delete(url), self.patience.hang_up).await? {
             (status, _) if status.is_success() => Ok(true),
             (StatusCode::NOT_FOUND, _) => Ok(false),
             (status, body) => Err(refusal(status, &body)),
