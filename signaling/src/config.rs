@@ -46,7 +46,7 @@ struct Settings {
     #[arg(long, env = "FIRSTHOP_CONTROL_SECRET_FILE")]
     control_secret_file: Option<PathBuf>,
 
-    /// File with the API keys: [[key]] tables with name and sha256.
+    /// File with the API keys: `[[key]]` tables with name and sha256.
     #[arg(long, env = "FIRSTHOP_API_KEYS")]
     api_keys: Option<PathBuf>,
 
