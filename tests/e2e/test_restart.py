@@ -54,8 +54,7 @@ def test_audio_flows_again_after_the_relay_was_killed(
         assert audio_again.time <= check.time + ROUND_TRIP_SECONDS
 
         # What the caller hears now is what it says now: the uplink works too, not only what was left in the playout.
-        so_far = len(call.heard()) / RATE
-        heard = call.wait_for_heard(so_far + 3, 15)
+        heard = call.wait_for_heard(call.seconds_heard() + 3, 15)
         tail = heard[-2 * RATE :]
         assert audio.correlation(tail, np.concatenate([spoken, spoken]))[0] > 0.6
 

@@ -126,7 +126,6 @@ class Caller:
         self.events: list[dict[str, Any]] = []
         self.states: list[str] = []
         self._heard: list[tuple[int, Samples]] = []
-        self._clock_start: int | None = None
         self.answer: Answer | None = None
         self._voice: Voice | None = None
         self._peer: RTCPeerConnection | None = None
@@ -294,12 +293,20 @@ class Caller:
 
     def wait_for_heard(self, seconds: float, timeout: float) -> Samples:
         """What was received, once it is this long."""
-        self._wait(
-            f"{seconds:g} s of sound",
-            timeout,
-            lambda: sum(len(samples) for _, samples in self._heard) >= seconds * RATE,
-        )
+        self._wait(f"{seconds:g} s of sound", timeout, lambda: self._heard_samples() >= seconds * RATE)
         return self.heard()
+
+    def seconds_heard(self) -> float:
+        """How long what was received is, gaps included."""
+        with self._news:
+            return self._heard_samples() / RATE
+
+    def _heard_samples(self) -> int:
+        # Frames come in order from the receiver's jitter buffer.
+        if not self._heard:
+            return 0
+        last, samples = self._heard[-1]
+        return last + len(samples) - self._heard[0][0]
 
     def candidates(self) -> list[tuple[str, int]]:
         """The addresses that the answer advertises, in its order."""

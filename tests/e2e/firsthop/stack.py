@@ -164,6 +164,18 @@ class Stack:
         """How many flows the relay has."""
         return flows(self.relay_metrics())
 
+    def sessions_created(self) -> int:
+        """How many sessions the transceiver has ever made."""
+        return int(self.transceiver_metrics().total("firsthop_transceiver_sessions_created_total"))
+
+    def misdirected(self) -> int:
+        """How many trunk datagrams reached a worker that is not the one they name."""
+        return int(self.transceiver_metrics().total("firsthop_transceiver_drops_total", reason="foreign_shard"))
+
+    def verified_checks(self) -> int:
+        """How many of the clients' checks the relay has verified and routed."""
+        return int(self.relay_metrics().total("firsthop_relay_requests_verified_total"))
+
     def dropped(self, reason: str) -> int:
         """How many packets the relay has dropped for this reason."""
         return int(self.relay_metrics().total("firsthop_relay_drops_total", reason=reason))
