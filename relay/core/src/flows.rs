@@ -12,8 +12,8 @@
 //!   `flows <= proven + provisional <= capacity`.
 //!
 //! Every operation is O(1). Nothing is allocated after the start: 64 bytes per flow in one cache line, 16 to 32 in the
-//! index, 16 in the queue and 8 in the expiry wheel. The table knows no trunk; claims that it removes are returned, for the
-//! router to give their trunks back.
+//! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots. The table knows no trunk; claims that it
+//! removes are returned, for the router to give their trunks back.
 
 use std::net::IpAddr;
 

@@ -56,7 +56,8 @@ pub struct Piece {
     pub body: Span,
 }
 
-/// A closed datagram, for the pump to send: its header and then the pieces that [`Trunks::pieces`] lists.
+/// A closed datagram, for the pump to send: its header and then the pieces that
+/// [`Router::pieces`](crate::Router::pieces) lists.
 #[derive(Debug)]
 #[must_use = "its records stay taken until it is released"]
 pub struct Datagram {
@@ -451,5 +452,27 @@ impl Sender {
         self.boot = BootId(self.seed.hash(&self.boots.to_be_bytes()) as u32);
         self.boots += 1;
         self.sequence = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_that_would_wrap_takes_a_new_boot_id() {
+        let mut sender = Sender::new(7);
+        let (first_boot, number) = sender.next();
+        assert_eq!(number, 0);
+        sender.sequence = u32::MAX;
+        assert_eq!(sender.next(), (first_boot, u32::MAX));
+        let (second_boot, number) = sender.next();
+        assert_eq!(number, 0);
+        assert_ne!(first_boot, second_boot);
+    }
+
+    #[test]
+    fn another_seed_is_another_sender() {
+        assert_ne!(Sender::new(1).next().0, Sender::new(2).next().0);
     }
 }

@@ -12,7 +12,7 @@ use firsthop_shared::token::{self, TokenError};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
 use crate::flows::{Claim, FlowKey, Transport};
-use crate::limits::CLAIMS_PER_FLOW;
+use crate::limits::{CLAIMS_PER_FLOW, WARM_ABOVE};
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
@@ -97,6 +97,18 @@ impl Router {
                 self.counters.drop(reason);
                 Verdict::Drop(reason)
             }
+        }
+    }
+
+    /// Loads what [`Router::uplink`] will look at for a client's media, and changes nothing.
+    ///
+    /// A table of many flows does not fit the cache, and each decision waits for memory. A pump that has several packets in
+    /// hand calls this for all of them first: these loads do not depend on each other, so the processor overlaps them.
+    /// It returns at once while the table is small.
+    pub fn warm(&self, ingress: IngressId, transport: Transport, client: ClientAddr) {
+        if self.flows.counts().flows > WARM_ABOVE {
+            let key = FlowKey::new(ingress, transport, &client);
+            std::hint::black_box(self.flows.find(&key));
         }
     }
 
