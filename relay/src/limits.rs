@@ -62,6 +62,12 @@ pub const NOTES_PER_TURN: usize = 256;
 /// At 100,000 packets a second and about 1 KiB of kernel memory for each, this is 40 ms.
 pub const SOCKET_BUFFER: usize = 4 * 1_024 * 1_024;
 
+/// How long a start waits for an address that is in use: a former relay's sockets outlive its process for a moment.
+pub const BIND_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it tries meanwhile.
+pub const BIND_RETRY: Duration = Duration::from_millis(10);
+
 /// Listen addresses that one relay serves.
 pub const LISTEN_MAX: usize = 16;
 

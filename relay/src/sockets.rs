@@ -9,11 +9,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
 
 use firsthop_relay_core::{Instruction, Steering};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::limits::SOCKET_BUFFER;
+use crate::limits::{BIND_PATIENCE, BIND_RETRY, SOCKET_BUFFER};
 
 /// The sockets of one core, ready for its ring.
 #[derive(Debug)]
@@ -85,11 +86,12 @@ pub fn open(
     let mut cores = Vec::with_capacity(usize::from(steering.cores()));
     for core in 0..steering.cores() {
         let address = SocketAddr::new(internal, internal_port + core);
-        let socket = internal_socket(address, &mut granted).map_err(|error| SocketError {
-            setting: "--internal",
-            address,
-            error,
-        })?;
+        let socket =
+            patiently(|| internal_socket(address, &mut granted)).map_err(|error| SocketError {
+                setting: "--internal",
+                address,
+                error,
+            })?;
         cores.push(CoreSockets {
             public: Vec::with_capacity(listen.len()),
             internal: socket.into(),
@@ -97,16 +99,35 @@ pub fn open(
         });
     }
     for &address in listen {
-        let group = public_group(address, steering, &mut granted).map_err(|error| SocketError {
-            setting: "--listen",
-            address,
-            error,
-        })?;
+        let group =
+            patiently(|| public_group(address, steering, &mut granted)).map_err(|error| {
+                SocketError {
+                    setting: "--listen",
+                    address,
+                    error,
+                }
+            })?;
         for (core, socket) in cores.iter_mut().zip(group) {
             core.public.push(socket.into());
         }
     }
     Ok((cores, granted))
+}
+
+/// Tries again for a moment while an address is in use.
+///
+/// The kernel takes an io_uring apart after its process has ended, and so its sockets live on for some milliseconds: a relay
+/// that is started anew at once would find its own ports taken.
+fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + BIND_PATIENCE;
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(BIND_RETRY);
+            }
+            result => return result,
+        }
+    }
 }
 
 fn udp(address: SocketAddr) -> io::Result<Socket> {
@@ -207,8 +228,11 @@ fn set_mtu_discovery(socket: &Socket, address: SocketAddr, how: MtuDiscovery) ->
     set_option(socket, level, name, &value)
 }
 
-/// Attaches the program that picks the core for each packet to the whole group of `socket`.
-fn attach_steering(socket: &Socket, program: &[Instruction]) -> io::Result<()> {
+/// Attaches the program that picks a member for each packet to the whole SO_REUSEPORT group of `socket`.
+///
+/// # Errors
+/// The socket is in no group, or the kernel does not take the program.
+pub fn attach_steering(socket: &Socket, program: &[Instruction]) -> io::Result<()> {
     let mut code: Vec<libc::sock_filter> = program
         .iter()
         .map(|i| libc::sock_filter {

@@ -61,6 +61,7 @@ impl RelayProcess {
         };
         until("the relay is ready", || {
             if let Some(status) = process.child.try_wait().expect("a child") {
+                process.reader.take().map(JoinHandle::join);
                 panic!("the relay ended with {status}:\n{}", process.log());
             }
             process.log().contains(" ready ").then_some(())
