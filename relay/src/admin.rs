@@ -196,7 +196,6 @@ impl Metrics {
                 ConstCounter::new(dropped).encode(family.encode_family(&labels)?)?;
             }
         }
-        drop(family);
         let help = "Smallest buffer that the kernel granted to a socket; less than what was asked for means rmem_max or wmem_max cap it";
         let kind = ConstGauge::new(0u64).metric_type();
         let mut family = encoder.encode_descriptor("socket_buffer_bytes", help, None, kind)?;

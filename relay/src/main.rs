@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use firsthop_relay::config::{self, Config, LogFormat, Settings};
-use firsthop_relay::relay::Relay;
+use firsthop_relay::relay::{Relay, RelayError};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
@@ -48,7 +48,10 @@ fn main() -> ExitCode {
     relay.stop();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+        Err(error) => match error.downcast_ref::<RelayError>() {
+            Some(cause) if cause.is_setting() => refuse(&cause.to_string()),
+            _ => fail(&error),
+        },
     }
 }
 

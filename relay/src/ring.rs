@@ -15,7 +15,10 @@
 
 mod address;
 mod buffers;
+mod completions;
+mod report;
 mod sends;
+mod submissions;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,11 +26,11 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use firsthop_shared::trunk::DATAGRAM_HEADER_LEN;
 use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 use buffers::BufferPool;
+pub use report::{RingCounters, RingError};
 use sends::{Message, Packet, Slots};
 
 use crate::limits;
@@ -111,81 +114,6 @@ pub struct Piece {
 /// Why a send was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueFull;
-
-/// What the ring has counted since it was made. Plain numbers: the ring belongs to one core.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct RingCounters {
-    /// Trunk datagrams that the kernel took.
-    pub messages_sent: u64,
-    /// Bytes of UDP payload in them.
-    pub message_bytes_sent: u64,
-    /// Records in them.
-    pub records_sent: u64,
-    /// Client packets that the kernel took.
-    pub packets_sent: u64,
-    /// Bytes of UDP payload in them.
-    pub packet_bytes_sent: u64,
-    /// Trunk datagrams refused because the socket's send buffer was full.
-    pub messages_send_full: u64,
-    /// Records in the trunk datagrams that were refused or failed.
-    pub records_lost: u64,
-    /// Trunk datagrams that the kernel would not send, for another reason.
-    pub messages_failed: u64,
-    /// Client packets refused because the socket's send buffer was full.
-    pub packets_send_full: u64,
-    /// Client packets that the kernel would not send, for another reason (no route, an ICMP error).
-    pub packets_failed: u64,
-    /// Sends that found the submission queue full.
-    pub queue_full: u64,
-    /// Receives that ended because no buffer was free.
-    pub buffers_exhausted: u64,
-    /// Receives that ended for another reason and were armed again.
-    pub receive_errors: u64,
-    /// Receives armed, the first time and again.
-    pub arms: u64,
-    /// Times the kernel found the completion queue full and kept completions back.
-    pub overflows: u64,
-    /// System calls.
-    pub enters: u64,
-}
-
-/// Why a ring could not be made, or stopped to work.
-#[derive(Debug, thiserror::Error)]
-pub enum RingError {
-    /// The kernel has no io_uring, or forbids it to this process.
-    #[error(
-        "io_uring is not available ({0}): allow it with sysctl kernel.io_uring_disabled=0, and in the container's seccomp profile"
-    )]
-    Disabled(io::Error),
-    /// The kernel is too old for this kind of ring.
-    #[error("io_uring is too old here ({0}): Linux 6.1 or newer is needed")]
-    Unsupported(io::Error),
-    /// The limit of locked memory is too small.
-    #[error("io_uring cannot lock enough memory ({0}): raise the memlock limit (ulimit -l)")]
-    Memory(io::Error),
-    /// Another error of a system call.
-    #[error("io_uring: {0}")]
-    Io(io::Error),
-    /// A receive cannot be armed on one of the sockets.
-    #[error("receiving failed on socket {socket}: {error}")]
-    Receive {
-        /// Index of the socket, as in [`Received::socket`].
-        socket: u8,
-        /// What the kernel said.
-        error: io::Error,
-    },
-}
-
-impl RingError {
-    fn from_setup(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => Self::Disabled(error),
-            Some(libc::EINVAL) => Self::Unsupported(error),
-            Some(libc::ENOMEM) => Self::Memory(error),
-            _ => Self::Io(error),
-        }
-    }
-}
 
 /// What a request was, kept in the upper half of its user data; the lower half is a socket or a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -454,139 +382,6 @@ impl Ring {
         }
     }
 
-    /// Takes completions: sends give their buffers back, receives are put into `received` up to its capacity.
-    ///
-    /// What does not fit stays in the completion queue for the next turn.
-    pub fn reap(&mut self, received: &mut Vec<Received>) {
-        let uring = self.uring.as_mut().expect("only drop takes the ring");
-        // The queue is walked by hand, because handling a completion needs the rest of the ring.
-        let available = uring.completion().len();
-        for _ in 0..available {
-            if received.len() == received.capacity() {
-                break;
-            }
-            let Some(entry) = self
-                .uring
-                .as_mut()
-                .and_then(|uring| uring.completion().next())
-            else {
-                break;
-            };
-            self.complete(&entry, received);
-        }
-    }
-
-    fn complete(&mut self, entry: &cqueue::Entry, received: &mut Vec<Received>) {
-        let more = cqueue::more(entry.flags());
-        if !more {
-            self.under_way -= 1;
-        }
-        match Kind::of(entry.user_data()) {
-            (Some(Kind::Receive), socket) => {
-                if !more {
-                    self.armed[usize::from(socket)] = false;
-                }
-                received.extend(self.complete_receive(socket as u8, entry));
-            }
-            (Some(Kind::Message), slot) => {
-                let (records, len) = (
-                    self.messages.get(slot).buffers().len() as u64,
-                    self.messages.get(slot).len(),
-                );
-                match -entry.result() {
-                    ..=0 => {
-                        self.counters.messages_sent += 1;
-                        self.counters.records_sent += records;
-                        self.counters.message_bytes_sent += len as u64;
-                    }
-                    errno => {
-                        self.counters.records_lost += records;
-                        match errno {
-                            libc::EAGAIN | libc::ENOBUFS => self.counters.messages_send_full += 1,
-                            _ => self.counters.messages_failed += 1,
-                        }
-                    }
-                }
-                self.free_message(slot);
-            }
-            (Some(Kind::Packet), slot) => {
-                match -entry.result() {
-                    sent @ ..=0 => {
-                        self.counters.packets_sent += 1;
-                        self.counters.packet_bytes_sent += u64::from(sent.unsigned_abs());
-                    }
-                    libc::EAGAIN | libc::ENOBUFS => self.counters.packets_send_full += 1,
-                    _ => self.counters.packets_failed += 1,
-                }
-                self.free_packet(slot);
-            }
-            (Some(Kind::Wake), _) => self.wake_armed = false,
-            (None, _) => {}
-        }
-    }
-
-    fn complete_receive(&mut self, socket: u8, entry: &cqueue::Entry) -> Option<Received> {
-        let internal = socket == self.internal_socket();
-        let buffer = cqueue::buffer_select(entry.flags()).map(|id| {
-            self.pool(internal).taken(id);
-            BufferId::new(internal, id)
-        });
-        let Ok(filled) = usize::try_from(entry.result()) else {
-            if let Some(buffer) = buffer {
-                self.release(buffer);
-            }
-            match -entry.result() {
-                libc::ENOBUFS => self.counters.buffers_exhausted += 1,
-                // Arming again would fail again, for ever.
-                errno @ (libc::EBADF
-                | libc::EINVAL
-                | libc::ENOTSOCK
-                | libc::EOPNOTSUPP
-                | libc::EFAULT) => {
-                    self.broken = Some((socket, errno));
-                }
-                _ => self.counters.receive_errors += 1,
-            }
-            return None;
-        };
-        let buffer = buffer?;
-        let bytes = self.bytes(buffer);
-        let word = |at: usize| {
-            u32::from_ne_bytes(
-                *bytes[at..]
-                    .first_chunk::<4>()
-                    .expect("buffers are 2 KiB or more"),
-            )
-        };
-        // struct io_uring_recvmsg_out: namelen, controllen, payloadlen, flags.
-        let name_len = (word(0) as usize).min(NAME_LEN);
-        let truncated = word(12) & libc::MSG_TRUNC as u32 != 0;
-        Some(Received {
-            socket,
-            buffer,
-            len: filled.saturating_sub(HEADROOM).min(bytes.len() - HEADROOM),
-            truncated,
-            from: address::parse(&bytes[RECEIVE_HEADER_LEN..RECEIVE_HEADER_LEN + name_len]),
-        })
-    }
-
-    /// How many more sends this turn can queue.
-    #[must_use]
-    pub fn room(&mut self) -> usize {
-        let uring = self.uring.as_mut().expect("only drop takes the ring");
-        let queue = uring.submission();
-        // Receives and the wake-up are armed from the same queue, and come first.
-        (queue.capacity() - queue.len())
-            .min(self.packets.free())
-            .saturating_sub(self.armed.len() + 1)
-    }
-
-    /// How many more trunk datagrams this turn can queue.
-    #[must_use]
-    pub fn message_room(&mut self) -> usize {
-        self.room().min(self.messages.free())
-    }
-
     /// The share of public buffers that the kernel may still fill, in percent.
     #[must_use]
     pub fn public_buffers_free(&self) -> usize {
@@ -619,138 +414,12 @@ impl Ring {
         self.pool(buffer.internal()).release(buffer.index());
     }
 
-    /// Queues a trunk datagram from the internal socket: a header and records.
-    ///
-    /// Each piece's buffer has a reader for it, which passes to the send; a refused send releases it.
-    ///
-    /// # Errors
-    /// The submission queue or the slots are full; counted.
-    pub fn send_message(
-        &mut self,
-        to: SocketAddr,
-        prefix: &[u8; DATAGRAM_HEADER_LEN],
-        pieces: impl Iterator<Item = Piece>,
-    ) -> Result<(), QueueFull> {
-        let socket = self.internal_socket();
-        let Some((slot, message)) = self.messages.take() else {
-            let mut records = 0;
-            for piece in pieces {
-                records += 1;
-                self.release(piece.buffer);
-            }
-            self.counters.records_lost += records;
-            self.counters.queue_full += 1;
-            return Err(QueueFull);
-        };
-        message.begin(prefix);
-        for piece in pieces {
-            let pool = if piece.buffer.internal() {
-                &self.internal
-            } else {
-                &self.public
-            };
-            let bytes = pool.bytes(piece.buffer.index());
-            if !piece.side.is_empty() {
-                message.add(&bytes[piece.side]);
-            }
-            message.add(&bytes[piece.body]);
-            message.hold(piece.buffer);
-        }
-        let header = message.finish(to);
-        let request = opcode::SendMsg::new(Fixed(u32::from(socket)), header)
-            .flags(libc::MSG_DONTWAIT as u32)
-            .build()
-            .user_data(Kind::Message.data(slot));
-        // SAFETY: the header, its address and its vectors lie in the slot, which never moves and is not filled again before
-        // the completion; the vectors point into buffers that the message holds until then.
-        if unsafe { self.push(&request) } {
-            self.sends_queued += 1;
-            return Ok(());
-        }
-        self.counters.records_lost += self.messages.get(slot).buffers().len() as u64;
-        self.counters.queue_full += 1;
-        self.free_message(slot);
-        Err(QueueFull)
-    }
-
-    /// Queues a packet to a client from a public socket: `range` of a buffer that the caller holds.
-    ///
-    /// The send becomes a reader of its own; the caller keeps its own.
-    ///
-    /// # Errors
-    /// The submission queue is full; counted.
-    pub fn send_packet(
-        &mut self,
-        socket: u8,
-        to: SocketAddr,
-        buffer: BufferId,
-        range: Range<usize>,
-    ) -> Result<(), QueueFull> {
-        assert!(
-            socket < self.internal_socket(),
-            "client packets leave from public sockets"
-        );
-        let Some((slot, packet)) = self.packets.take() else {
-            self.counters.queue_full += 1;
-            return Err(QueueFull);
-        };
-        let (address, address_len) = packet.fill(to, buffer);
-        self.retain(buffer);
-        let bytes = &self.bytes(buffer)[range];
-        let request =
-            opcode::Send::new(Fixed(u32::from(socket)), bytes.as_ptr(), bytes.len() as u32)
-                .flags(libc::MSG_DONTWAIT)
-                .dest_addr(address)
-                .dest_addr_len(address_len)
-                .build()
-                .user_data(Kind::Packet.data(slot));
-        // SAFETY: the address lies in the slot, which never moves and is not filled again before the completion; the bytes
-        // lie in a buffer that the packet holds until then.
-        if unsafe { self.push(&request) } {
-            self.sends_queued += 1;
-            return Ok(());
-        }
-        self.counters.queue_full += 1;
-        self.free_packet(slot);
-        Err(QueueFull)
-    }
-
-    /// Queues a request; `false` when the submission queue is full.
-    ///
-    /// # Safety
-    /// Everything that the request points to stays valid and unchanged until its last completion.
-    unsafe fn push(&mut self, request: &squeue::Entry) -> bool {
-        let uring = self.uring.as_mut().expect("only drop takes the ring");
-        // SAFETY: passed on to the caller.
-        let pushed = unsafe { uring.submission().push(request) }.is_ok();
-        self.under_way += usize::from(pushed);
-        pushed
-    }
-
     fn pool(&mut self, internal: bool) -> &mut BufferPool {
         if internal {
             &mut self.internal
         } else {
             &mut self.public
         }
-    }
-
-    fn free_message(&mut self, slot: u16) {
-        for &buffer in self.messages.get(slot).buffers() {
-            let pool = if buffer.internal() {
-                &mut self.internal
-            } else {
-                &mut self.public
-            };
-            pool.release(buffer.index());
-        }
-        self.messages.put(slot);
-    }
-
-    fn free_packet(&mut self, slot: u16) {
-        let buffer = self.packets.get(slot).buffer();
-        self.release(buffer);
-        self.packets.put(slot);
     }
 }
 
