@@ -1,4 +1,12 @@
-//! The audio codecs that a call may use, and what RTP needs to know of them.
+//! The audio codecs that a call may use, and what can be told of their payloads without decoding.
+
+use super::{FRAME, SAMPLE_RATE};
+
+/// The longest packet of any codec, 120 ms (RFC 6716, section 3.2.5), in samples at [`SAMPLE_RATE`].
+pub const MAX_PACKET: usize = 6 * FRAME;
+
+/// An Opus payload of at most this many bytes is the discontinuous transmission's "silence goes on" (libopus's own rule).
+const DTX_PAYLOAD: usize = 2;
 
 /// A negotiated codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +20,29 @@ impl Codec {
     pub fn clock_rate(self) -> u32 {
         match self {
             Self::Opus => 48_000,
+        }
+    }
+
+    /// Whether the sender says with this payload that it has stopped sending because of silence.
+    pub fn is_dtx(self, payload: &[u8]) -> bool {
+        match self {
+            Self::Opus => payload.len() <= DTX_PAYLOAD,
+        }
+    }
+
+    /// How many samples at [`SAMPLE_RATE`] a payload holds; `None` when it is not one of this codec.
+    pub fn duration(self, payload: &[u8]) -> Option<usize> {
+        match self {
+            Self::Opus => opus::packet::get_nb_samples(payload, SAMPLE_RATE)
+                .ok()
+                .filter(|samples| (1..=MAX_PACKET).contains(samples)),
+        }
+    }
+
+    /// Whether a payload carries a copy of the frame before it (in-band forward error correction).
+    pub fn has_fec(self, payload: &[u8]) -> bool {
+        match self {
+            Self::Opus => opus_has_fec(payload),
         }
     }
 }
@@ -33,4 +64,34 @@ impl CodecError {
             reason: error.description(),
         }
     }
+}
+
+/// Whether an Opus payload carries a copy of the frame before it.
+///
+/// The flag is the second bit of a SILK or hybrid frame, after the voice activity bits of its 20 ms parts (RFC 6716, section
+/// 4.2.3); of two channels either may have one. CELT frames have none. (The entropy coder's first, evenly distributed bits lie plainly in
+/// the first byte.)
+fn opus_has_fec(payload: &[u8]) -> bool {
+    let Ok(packet) = opus::packet::parse(payload) else {
+        return false;
+    };
+    let config = packet.toc >> 3;
+    if config >= 16 {
+        return false;
+    }
+    // SILK: configurations of 10, 20, 40, 60 ms; hybrid (from 12): 10, 20 ms.
+    let parts = match config {
+        12.. => 1,
+        _ => [1, 1, 2, 3][usize::from(config & 3)],
+    };
+    let stereo = packet.toc & 0x04 != 0;
+    let mut flags = 0x80_u8 >> parts;
+    if stereo {
+        flags |= 0x80 >> (2 * parts + 1);
+    }
+    packet
+        .frames
+        .first()
+        .and_then(|frame| frame.first())
+        .is_some_and(|byte| byte & flags != 0)
 }

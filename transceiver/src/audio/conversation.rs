@@ -42,7 +42,7 @@ pub struct RtpOut {
     pub payload: Arc<[u8]>,
     /// Extended sequence number: the low 16 bits go on the wire.
     pub sequence: u64,
-    /// Timestamp in ticks of 48 kHz.
+    /// Timestamp in ticks of the codec's clock.
     pub timestamp: u32,
     /// The first packet after silence.
     pub marker: bool,
@@ -92,7 +92,12 @@ impl Conversation {
         Ok(Self {
             uplink: Uplink::new(settings.codec)?,
             backend,
-            playout: Playout::new(settings.playout, first_sequence, first_timestamp),
+            playout: Playout::new(
+                settings.playout,
+                settings.codec.clock_rate(),
+                first_sequence,
+                first_timestamp,
+            ),
             encoder: Encoder::new(settings.codec, settings.encoder)?,
             payload: Box::new([0; MAX_PAYLOAD]),
             playing: false,

@@ -4,14 +4,8 @@
 //! of the packet after it when that is here and carries any (RFC 6716, section 2.1.7); otherwise the decoder conceals it: it
 //! goes on with the last sound and fades, or makes comfort noise after a DTX packet.
 
-use super::codec::{Codec, CodecError};
+use super::codec::{Codec, CodecError, MAX_PACKET};
 use super::{FRAME, SAMPLE_RATE};
-
-/// The longest packet that RFC 6716 allows, 120 ms, in samples at [`SAMPLE_RATE`].
-pub const MAX_PACKET: usize = SAMPLE_RATE as usize * 120 / 1_000;
-
-/// A payload of at most this many bytes is the discontinuous transmission's "silence goes on" (libopus's own rule).
-const DTX_PAYLOAD: usize = 2;
 
 /// Where decoded samples came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +20,7 @@ pub enum Origin {
 
 /// A decoder of one stream.
 pub struct Decoder {
+    codec: Codec,
     state: State,
     /// Samples in the last packet: what a missing one is assumed to hold.
     last: usize,
@@ -47,7 +42,11 @@ impl Decoder {
                     .map_err(CodecError::opus("create an Opus decoder"))?,
             ),
         };
-        Ok(Self { state, last: FRAME })
+        Ok(Self {
+            codec,
+            state,
+            last: FRAME,
+        })
     }
 
     /// Appends the samples of one packet to `pcm`, and returns how many.
@@ -86,7 +85,9 @@ impl Decoder {
         let State::Opus(decoder) = &mut self.state;
         let samples = samples - samples % PIECE;
         let restorable = match next {
-            Some(payload) if !is_dtx(payload) => duration(payload).unwrap_or(0).min(samples),
+            Some(payload) if !self.codec.is_dtx(payload) => {
+                self.codec.duration(payload).unwrap_or(0).min(samples)
+            }
             _ => 0,
         };
         let mut left = samples - restorable;
@@ -98,7 +99,7 @@ impl Decoder {
         match next {
             Some(payload) if restorable > 0 => {
                 append(pcm, restorable, |out| decoder.decode(payload, out, true))?;
-                Ok(if has_fec(payload) {
+                Ok(if self.codec.has_fec(payload) {
                     Origin::Recovered
                 } else {
                     Origin::Concealed
@@ -107,48 +108,6 @@ impl Decoder {
             _ => Ok(Origin::Concealed),
         }
     }
-}
-
-/// Whether the sender says with this payload that it has stopped sending because of silence.
-pub fn is_dtx(payload: &[u8]) -> bool {
-    payload.len() <= DTX_PAYLOAD
-}
-
-/// How many samples at [`SAMPLE_RATE`] an Opus payload holds, `None` when it is not one.
-pub fn duration(payload: &[u8]) -> Option<usize> {
-    opus::packet::get_nb_samples(payload, SAMPLE_RATE)
-        .ok()
-        .filter(|n| (1..=MAX_PACKET).contains(n))
-}
-
-/// Whether an Opus payload carries a copy of the frame before it.
-///
-/// The flag is the second bit of a SILK or hybrid frame, after the voice activity bits of its 20 ms parts (RFC 6716, section
-/// 4.2.3); of two channels either may have one. CELT frames have none. (The entropy coder's first, evenly distributed bits lie plainly in
-/// the first byte.)
-fn has_fec(payload: &[u8]) -> bool {
-    let Ok(packet) = opus::packet::parse(payload) else {
-        return false;
-    };
-    let config = packet.toc >> 3;
-    if config >= 16 {
-        return false;
-    }
-    // SILK: configurations of 10, 20, 40, 60 ms; hybrid (from 12): 10, 20 ms.
-    let parts = match config {
-        12.. => 1,
-        _ => [1, 1, 2, 3][usize::from(config & 3)],
-    };
-    let stereo = packet.toc & 0x04 != 0;
-    let mut flags = 0x80_u8 >> parts;
-    if stereo {
-        flags |= 0x80 >> (2 * parts + 1);
-    }
-    packet
-        .frames
-        .first()
-        .and_then(|frame| frame.first())
-        .is_some_and(|byte| byte & flags != 0)
 }
 
 /// Decodes into `room` fresh samples at the end of `pcm`, and leaves there what was decoded.

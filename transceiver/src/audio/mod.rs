@@ -24,11 +24,11 @@ mod uplink;
 mod voice;
 
 pub use backend::{Backend, Input, Output, QueueState};
-pub use codec::{Codec, CodecError};
+pub use codec::{Codec, CodecError, MAX_PACKET};
 pub use conversation::{
     Conversation, ConversationCounters, ConversationSettings, MAX_EVENTS, RtpOut,
 };
-pub use decode::{Decoder, MAX_PACKET, Origin, duration, is_dtx};
+pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 pub use events::Ids;

@@ -36,9 +36,6 @@ const FADE: usize = SAMPLE_RATE as usize / 200;
 /// Frames fit the grid.
 const FRAME_TIME: Duration = Duration::from_millis(20);
 
-/// RTP ticks per frame at 48 kHz.
-const FRAME_TICKS: u64 = 960;
-
 /// At most this much of the queue's memory is kept while it is empty: a second.
 const KEPT_SAMPLES: usize = SAMPLE_RATE as usize;
 
@@ -72,7 +69,7 @@ pub struct OutFrame {
     pub pcm: [i16; FRAME],
     /// Extended RTP sequence number: the low 16 bits go on the wire.
     pub sequence: u64,
-    /// RTP timestamp at 48 kHz.
+    /// RTP timestamp.
     pub timestamp: u32,
     /// The first frame after nothing was sent.
     pub marker: bool,
@@ -96,6 +93,8 @@ pub struct PlayoutCounters {
 /// The sending half of a call's audio: PCM in, paced frames out.
 pub struct Playout {
     settings: PlayoutSettings,
+    /// Ticks of the timestamp per second.
+    clock_rate: u32,
     samples: VecDeque<i16>,
     /// Whose samples are queued, in order: lengths sum up to `samples.len()`.
     runs: VecDeque<Run>,
@@ -132,10 +131,18 @@ enum Phase {
 }
 
 impl Playout {
-    /// An empty playout. `first_sequence` and `first_timestamp` should be random (RFC 3550, section 5.1).
-    pub fn new(settings: PlayoutSettings, first_sequence: u16, first_timestamp: u32) -> Self {
+    /// An empty playout whose timestamps count `clock_rate` ticks per second.
+    ///
+    /// `first_sequence` and `first_timestamp` should be random (RFC 3550, section 5.1).
+    pub fn new(
+        settings: PlayoutSettings,
+        clock_rate: u32,
+        first_sequence: u16,
+        first_timestamp: u32,
+    ) -> Self {
         Self {
             settings,
+            clock_rate,
             samples: VecDeque::new(),
             runs: VecDeque::new(),
             ledger: Ledger::default(),
@@ -379,8 +386,8 @@ impl Playout {
     fn number(&mut self, pcm: [i16; FRAME], marker: bool, grid: Instant) -> OutFrame {
         let (began, first) = *self.anchor.get_or_insert((grid, self.timestamp));
         if marker {
-            let passed = grid.saturating_duration_since(began).as_micros() as u64;
-            self.timestamp = self.timestamp.max(first + passed * 48 / 1_000);
+            let passed = self.ticks(grid.saturating_duration_since(began));
+            self.timestamp = self.timestamp.max(first + passed);
         }
         let frame = OutFrame {
             pcm,
@@ -389,8 +396,12 @@ impl Playout {
             marker,
         };
         self.sequence += 1;
-        self.timestamp += FRAME_TICKS;
+        self.timestamp += self.ticks(FRAME_TIME);
         frame
+    }
+
+    fn ticks(&self, time: Duration) -> u64 {
+        (time.as_micros() * u128::from(self.clock_rate) / 1_000_000) as u64
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::codec::{Codec, CodecError};
-use super::decode::{Decoder, Origin, is_dtx};
+use super::decode::{Decoder, Origin};
 use super::reorder::{Pushed, Released, Reorder, ReorderCounters};
 use super::{FRAME, SAMPLE_RATE};
 
@@ -29,6 +29,10 @@ pub const STALL: Duration = Duration::from_secs(1);
 
 /// How much is filled in by the clock after one packet: more than any setting of a turn's silence, and an end to it.
 const MAX_IDLE: Duration = Duration::from_secs(5);
+
+/// How far a client may run ahead of real time, as after a stall of the network. What it sends beyond is not decoded: decoding costs
+/// a thousand times more than sending.
+const MAX_AHEAD: Duration = Duration::from_secs(5);
 
 /// When the clock is read later than this the time is skipped, not made up for.
 const MAX_LATE: Duration = Duration::from_millis(100);
@@ -65,6 +69,8 @@ pub struct UplinkCounters {
     pub filled: u64,
     /// Samples of holes too long to fill.
     pub skipped: u64,
+    /// Packets dropped because the client sent far faster than real time.
+    pub excess: u64,
 }
 
 /// The receiving half of a call's audio: packets in, PCM out.
@@ -79,6 +85,8 @@ pub struct Uplink {
     /// Packets missing right before the next one released.
     lost: u64,
     idle: Option<Idle>,
+    /// The moment in real time that the client's audio has reached; lags at most to now.
+    reached: Option<Instant>,
     counters: UplinkCounters,
 }
 
@@ -109,6 +117,7 @@ impl Uplink {
             expected: None,
             lost: 0,
             idle: None,
+            reached: None,
             counters: UplinkCounters::default(),
         })
     }
@@ -165,6 +174,14 @@ impl Uplink {
     /// Fills the hole before a packet, and decodes it.
     fn take(&mut self, held: &Held, now: Instant) {
         let lost = std::mem::take(&mut self.lost);
+        let begin = self.reached.map_or(now, |reached| reached.max(now));
+        if begin > now + MAX_AHEAD {
+            self.counters.excess += 1;
+            self.expected = None;
+            return;
+        }
+        let samples = self.codec.duration(&held.payload).unwrap_or(FRAME);
+        self.reached = Some(begin + FRAME_TIME * samples as u32 / FRAME as u32);
         self.fill_hole(held, lost);
         let samples = match self.decoder.decode(&held.payload, &mut self.pcm) {
             Ok(samples) => samples,
@@ -175,7 +192,7 @@ impl Uplink {
             }
         };
         self.expected = Some(held.timestamp.wrapping_add(self.ticks(samples)));
-        let dtx = is_dtx(&held.payload);
+        let dtx = self.codec.is_dtx(&held.payload);
         let slack = if dtx { DTX_SLACK } else { STALL };
         self.idle = Some(Idle {
             next: now + FRAME_TIME + slack,

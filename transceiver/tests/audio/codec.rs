@@ -1,6 +1,5 @@
 use firsthop_transceiver::audio::{
     Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PACKET, MAX_PAYLOAD, Origin, SAMPLE_RATE,
-    duration, is_dtx,
 };
 use proptest::prelude::*;
 
@@ -115,7 +114,7 @@ fn every_packet_duration_of_opus_is_decoded() {
             opus::Encoder::new(SAMPLE_RATE, opus::Channels::Mono, opus::Application::Voip).unwrap();
         encoder.set_expert_frame_duration(frame).unwrap();
         let payload = encoder.encode_vec(&speech(n), 1_500).unwrap();
-        assert_eq!(duration(&payload), Some(n));
+        assert_eq!(Codec::Opus.duration(&payload), Some(n));
         let mut pcm = Vec::new();
         let mut decoder = Decoder::new(Codec::Opus).unwrap();
         assert_eq!(decoder.decode(&payload, &mut pcm).unwrap(), n);
@@ -168,8 +167,10 @@ fn settings_out_of_range_are_refused_by_name() {
 
 #[test]
 fn a_dtx_payload_is_recognised() {
-    assert!(is_dtx(&[]) && is_dtx(&[0x78]) && is_dtx(&[0x78, 0]));
-    assert!(!is_dtx(&[0x78, 0, 0]));
+    for dtx in [[].as_slice(), &[0x78], &[0x78, 0]] {
+        assert!(Codec::Opus.is_dtx(dtx));
+    }
+    assert!(!Codec::Opus.is_dtx(&[0x78, 0, 0]));
 }
 
 proptest! {

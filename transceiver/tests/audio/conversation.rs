@@ -64,6 +64,9 @@ impl Call {
             self.events
                 .push((self.now, serde_json::from_str(&text).unwrap()));
         }
+        // Otherwise a driver would spin.
+        let deadline = self.conversation.deadline();
+        assert!(deadline.is_none_or(|at| at > now), "due after all was done");
     }
 
     /// Lets time pass; reads the clock only when asked to.

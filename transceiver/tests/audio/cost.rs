@@ -129,4 +129,33 @@ fn cost_of_each_part_of_a_call() {
             while call.poll_event().is_some() {}
         }
     });
+
+    let pages = || -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").expect("a Linux kernel");
+        let resident = text.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        resident.expect("resident pages")
+    };
+    let before = pages();
+    let calls: Vec<Conversation> = (0..500)
+        .map(|seed| {
+            let mut call = Conversation::new(Box::new(Echo::new(seed)), settings, 0, 0).unwrap();
+            call.start_playing();
+            for (n, payload) in payloads.iter().take(10).enumerate() {
+                let packet = RtpIn {
+                    ssrc: 1,
+                    sequence: n as u16,
+                    timestamp: n as u32 * 960,
+                    payload: payload.clone(),
+                };
+                call.received(packet, now + Duration::from_millis(20 * n as u64));
+                while call
+                    .poll_packet(now + Duration::from_millis(20 * n as u64))
+                    .is_some()
+                {}
+            }
+            call
+        })
+        .collect();
+    let each = (pages() - before) * 4 / calls.len();
+    println!("{:<40} {each:>8} KiB per call", "memory");
 }

@@ -7,12 +7,14 @@ use proptest::prelude::*;
 
 use crate::signals::ms;
 
+const CLOCK: u32 = 48_000;
+
 const A: ItemId = ItemId(1);
 const B: ItemId = ItemId(2);
 
 fn playout() -> Playout {
     // Near both wraps.
-    Playout::new(PlayoutSettings::default(), 65_530, u32::MAX - 2_000)
+    Playout::new(PlayoutSettings::default(), CLOCK, 65_530, u32::MAX - 2_000)
 }
 
 fn at(start: Instant, ms: u64) -> Instant {
@@ -137,7 +139,7 @@ fn silence_can_be_sent_for_ever() {
         silence_tail: Duration::MAX,
         ..PlayoutSettings::default()
     };
-    let (mut playout, start) = (Playout::new(settings, 0, 0), Instant::now());
+    let (mut playout, start) = (Playout::new(settings, CLOCK, 0, 0), Instant::now());
     playout.push(None, &[1; FRAME], start);
     assert_eq!(run(&mut playout, start, 0, 10_000).len(), 500);
 }
@@ -225,7 +227,7 @@ fn a_prebuffer_is_filled_first_and_again_after_running_dry() {
         prebuffer: Duration::from_millis(60),
         ..PlayoutSettings::default()
     };
-    let (mut playout, start) = (Playout::new(settings, 0, 0), Instant::now());
+    let (mut playout, start) = (Playout::new(settings, CLOCK, 0, 0), Instant::now());
     for n in 0..3 {
         assert_eq!(playout.poll(at(start, 20 * n)), None);
         playout.push(None, &[1; FRAME], at(start, 20 * n));
@@ -252,7 +254,7 @@ fn the_queue_takes_what_fits_and_says_how_much() {
         capacity: Duration::from_millis(100),
         ..PlayoutSettings::default()
     };
-    let (mut playout, start) = (Playout::new(settings, 0, 0), Instant::now());
+    let (mut playout, start) = (Playout::new(settings, CLOCK, 0, 0), Instant::now());
     assert_eq!(playout.room(), ms(100));
     assert_eq!(playout.push(Some(A), &[1; 1_000], start), 1_000);
     assert_eq!(playout.push(Some(A), &[2; 10_000], start), ms(100) - 1_000);
@@ -391,7 +393,7 @@ proptest! {
     #[test]
     fn the_account_is_exact(steps in prop::collection::vec(step(), 1..120)) {
         let settings = PlayoutSettings { capacity: Duration::from_millis(500), ..PlayoutSettings::default() };
-        let (mut playout, start) = (Playout::new(settings, 9, 0), Instant::now());
+        let (mut playout, start) = (Playout::new(settings, CLOCK, 9, 0), Instant::now());
         let mut now = 0;
         let mut sent = [0_u64; 6];
         let mut last: Option<(u64, OutFrame)> = None;

@@ -255,3 +255,17 @@ fn a_malformed_payload_is_counted_and_concealed() {
     let counters = uplink.counters();
     assert_eq!((counters.malformed, counters.concealed), (1, FRAME as u64));
 }
+
+#[test]
+fn a_client_far_ahead_of_real_time_is_not_decoded() {
+    let mut uplink = Uplink::new(Codec::Opus).unwrap();
+    let payloads = encoded(&speech(ms(1_000)), 0);
+    let flood: Vec<(u64, RtpIn)> = (0..2_000)
+        .map(|n| (u64::from(n) / 20, packet(n, &payloads[n as usize % 50])))
+        .collect();
+    let (pcm, _) = play(&mut uplink, &flood, 200);
+    assert!((ms(5_000)..ms(5_300)).contains(&pcm.len()), "{}", pcm.len());
+    let counters = uplink.counters();
+    assert!((1_735..=1_750).contains(&counters.excess), "{counters:?}");
+    assert_eq!((counters.concealed, counters.filled), (0, 0));
+}
