@@ -1,0 +1,193 @@
+//! The data channel `oai-events`: which channel it is, and what may pass it. What the events say is the backend's matter.
+//!
+//! Clients open the channel. Its label is `oai-events`, but a client that opens just one under another name means the same.
+//! Rates and sizes are bounded in both directions: a message above what the client announced is never sent whole
+//! (RFC 8841 section 6), and a client that floods is told so.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use str0m::channel::ChannelId;
+
+use crate::limits;
+
+/// The label under which clients open the channel.
+pub const LABEL: &str = "oai-events";
+
+/// What becomes of a message from the client.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// It goes to the backend.
+    Event(&'a str),
+    /// It is dropped, and the client is told why, by this event.
+    Refused(String),
+    /// It is dropped and counted.
+    Dropped,
+}
+
+/// The state of the session's channel.
+#[derive(Debug)]
+pub struct Channel {
+    /// The largest message that the client takes; nothing when its offer has no channel.
+    remote_max: Option<usize>,
+    open: Option<(ChannelId, bool)>,
+    tokens: u32,
+    refilled: Instant,
+    refused: u64,
+    told_at: Option<Instant>,
+}
+
+impl Channel {
+    /// Begins with what the offer announced: see [`crate::sdp::Offer::channel_message_max`].
+    #[must_use]
+    pub fn new(remote_max: Option<usize>, now: Instant) -> Self {
+        Self {
+            remote_max,
+            open: None,
+            tokens: limits::CHANNEL_MESSAGES_BURST,
+            refilled: now,
+            refused: 0,
+            told_at: None,
+        }
+    }
+
+    /// Whether audio should wait for the channel: the offer has one, and it is not open yet.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.remote_max.is_some() && self.open.is_none()
+    }
+
+    /// Whether the offer has a channel.
+    #[must_use]
+    pub fn is_offered(&self) -> bool {
+        self.remote_max.is_some()
+    }
+
+    /// A restart's offer may announce another size, or a channel that was not there.
+    pub fn renegotiated(&mut self, remote_max: Option<usize>) {
+        self.remote_max = remote_max.or(self.remote_max);
+    }
+
+    /// A channel opened. The first is taken, until one with the right label comes.
+    pub fn opened(&mut self, id: ChannelId, label: &str) {
+        let named = label == LABEL;
+        match self.open {
+            Some((_, true)) => {}
+            Some((_, false)) if !named => {}
+            _ => self.open = Some((id, named)),
+        }
+    }
+
+    /// A channel closed.
+    pub fn closed(&mut self, id: ChannelId) {
+        if self.id() == Some(id) {
+            self.open = None;
+        }
+    }
+
+    /// The channel to write to, when it is open.
+    #[must_use]
+    pub fn id(&self) -> Option<ChannelId> {
+        self.open.map(|(id, _)| id)
+    }
+
+    /// Whether the client takes a message of this length, in bytes.
+    #[must_use]
+    pub fn fits(&self, length: usize) -> bool {
+        self.remote_max.is_some_and(|max| length <= max)
+    }
+
+    /// The event that stands in for one that is larger than the client takes.
+    #[must_use]
+    pub fn oversize_notice(&self) -> String {
+        error_event(
+            "u",
+            "server_error",
+            "message_too_large",
+            "An event was larger than the client's max-message-size and has been left out.",
+        )
+    }
+
+    /// Judges a message that came in.
+    pub fn incoming<'a>(
+        &mut self,
+        id: ChannelId,
+        binary: bool,
+        data: &'a [u8],
+        now: Instant,
+    ) -> Incoming<'a> {
+        if self.id() != Some(id) {
+            return Incoming::Dropped;
+        }
+        if !self.take_token(now) {
+            self.refused += 1;
+            // Told once a second at most: an answer to every message would double the flood.
+            let due = self
+                .told_at
+                .is_none_or(|at| now.saturating_duration_since(at) >= Duration::from_secs(1));
+            if !due {
+                return Incoming::Dropped;
+            }
+            self.told_at = Some(now);
+            return Incoming::Refused(error_event(
+                &format!("r{}", self.refused),
+                "invalid_request_error",
+                "rate_limit_exceeded",
+                "Too many messages on the channel; some were dropped.",
+            ));
+        }
+        // Some clients send JSON as binary messages; what counts is that it is text.
+        match std::str::from_utf8(data) {
+            Ok(text) => Incoming::Event(text),
+            Err(_) => {
+                self.refused += 1;
+                Incoming::Refused(error_event(
+                    &format!("r{}", self.refused),
+                    "invalid_request_error",
+                    "invalid_json",
+                    if binary {
+                        "A binary message on the channel; events are JSON text."
+                    } else {
+                        "The message is not UTF-8."
+                    },
+                ))
+            }
+        }
+    }
+
+    fn take_token(&mut self, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.refilled).as_millis();
+        let earned = elapsed * u128::from(limits::CHANNEL_MESSAGES_PER_SEC) / 1_000;
+        if earned > 0 {
+            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+            self.tokens = self
+                .tokens
+                .saturating_add(earned)
+                .min(limits::CHANNEL_MESSAGES_BURST);
+            self.refilled = now;
+        }
+        match self.tokens.checked_sub(1) {
+            Some(left) => {
+                self.tokens = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// An `error` event of the Realtime API. The channel's own ids end in `name`, and never meet the backend's random ones.
+fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
+    json!({
+        "type": "error",
+        "event_id": format!("event_channel_{name}"),
+        "error": {
+            "type": kind,
+            "code": code,
+            "message": message,
+            "param": null,
+            "event_id": null,
+        },
+    })
+    .to_string()
+}

@@ -1,0 +1,378 @@
+//! Settings, from flags and environment, checked before anything starts.
+//!
+//! A bad value stops the start with one line that names the setting and the fix.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
+use firsthop_shared::fleet::Fleet;
+use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::limits::SHARDS_MAX;
+use firsthop_shared::reload::{Reloader, read_small_file};
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where a session's audio and events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The session hears itself.
+    Echo,
+}
+
+/// The command line. Each setting may also stand in the environment, as `FIRSTHOP_` and its name.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "transceiver",
+    version,
+    about = "Terminates WebRTC sessions behind Firsthop relays"
+)]
+pub struct Args {
+    /// The data keyring: keys of ufrags, ICE passwords and trunks.
+    #[arg(long, env = "FIRSTHOP_KEYRING", value_name = "FILE")]
+    pub keyring: PathBuf,
+    /// fleet.toml: the clusters and the ingress points.
+    #[arg(long, env = "FIRSTHOP_FLEET", value_name = "FILE")]
+    pub fleet: PathBuf,
+    /// The cluster of this transceiver.
+    #[arg(long, env = "FIRSTHOP_CLUSTER", value_name = "ID", default_value_t = 1)]
+    pub cluster: u16,
+    /// UDP address of the trunk.
+    #[arg(
+        long,
+        env = "FIRSTHOP_TRUNK",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:5000"
+    )]
+    pub trunk: SocketAddr,
+    /// The trunk address as relays reach it and as it is minted into ufrags; the trunk address when not given.
+    #[arg(long, env = "FIRSTHOP_OWNER", value_name = "ADDR")]
+    pub owner: Option<SocketAddr>,
+    /// HTTP address of control, health and metrics.
+    #[arg(
+        long,
+        env = "FIRSTHOP_CONTROL",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:5080"
+    )]
+    pub control: SocketAddr,
+    /// File with the secret that signaling shows to this transceiver.
+    #[arg(long, env = "FIRSTHOP_CONTROL_SECRET_FILE", value_name = "FILE")]
+    pub control_secret_file: PathBuf,
+    /// Networks of the relays, as CIDR blocks: trunk datagrams from elsewhere are dropped.
+    #[arg(
+        long,
+        env = "FIRSTHOP_INTERNAL_NETWORKS",
+        value_name = "CIDRS",
+        default_value = "127.0.0.0/8"
+    )]
+    pub internal_networks: String,
+    /// Worker threads; one for each processor when not given.
+    #[arg(long, env = "FIRSTHOP_WORKERS", value_name = "N")]
+    pub workers: Option<usize>,
+    /// How many sessions a worker takes.
+    #[arg(
+        long,
+        env = "FIRSTHOP_SESSIONS_PER_WORKER",
+        value_name = "N",
+        default_value_t = 1_000
+    )]
+    pub sessions_per_worker: usize,
+    /// Where audio and events come from.
+    #[arg(
+        long,
+        env = "FIRSTHOP_BACKEND",
+        value_name = "KIND",
+        default_value = "echo"
+    )]
+    pub backend: Backend,
+    /// Log filter, such as info or debug,firsthop_transceiver=trace.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LOG",
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// Form of log lines.
+    #[arg(
+        long,
+        env = "FIRSTHOP_LOG_FORMAT",
+        value_name = "FORM",
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// A setting that cannot be used, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--{setting}: {problem}")]
+pub struct ConfigError {
+    setting: &'static str,
+    problem: String,
+}
+
+/// How a data keyring is watched.
+pub type KeyringReloader = Reloader<DataKeyring, firsthop_shared::keyring::KeyringError>;
+/// How a fleet file is watched.
+pub type FleetReloader = Reloader<Fleet, firsthop_shared::fleet::FleetError>;
+
+/// Checked settings, with the files read.
+pub struct Config {
+    /// See [`Args::cluster`].
+    pub cluster: ClusterId,
+    /// See [`Args::trunk`].
+    pub trunk: SocketAddr,
+    /// See [`Args::owner`].
+    pub owner: OwnerAddr,
+    /// See [`Args::control`].
+    pub control: SocketAddr,
+    /// The secret, without white space around it.
+    pub control_secret: String,
+    /// See [`Args::internal_networks`].
+    pub networks: Networks,
+    /// See [`Args::workers`].
+    pub workers: usize,
+    /// See [`Args::sessions_per_worker`].
+    pub sessions_per_worker: usize,
+    /// The keyring, and its watch.
+    pub keyring: (KeyringReloader, DataKeyring),
+    /// The fleet, and its watch.
+    pub fleet: (FleetReloader, Fleet),
+}
+
+impl Config {
+    /// Checks the settings and reads the files.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn load(args: &Args) -> Result<Self, ConfigError> {
+        let keyring = Reloader::new(&args.keyring, DataKeyring::load)
+            .map_err(|e| bad("keyring", format!("{e}; make one with the keys tool")))?;
+        let fleet =
+            Reloader::new(&args.fleet, Fleet::load).map_err(|e| bad("fleet", e.to_string()))?;
+        let cluster = ClusterId(args.cluster);
+        if fleet.1.cluster(cluster).is_none() {
+            return Err(bad(
+                "cluster",
+                format!("cluster {cluster} is not in the fleet file; add it there or name another"),
+            ));
+        }
+        let control_secret = read_small_file(&args.control_secret_file)
+            .map_err(|e| bad("control-secret-file", e.to_string()))?
+            .trim()
+            .to_owned();
+        if control_secret.len() < 16 {
+            return Err(bad(
+                "control-secret-file",
+                "the secret has fewer than 16 characters; write a random one, such as 32 hex digits",
+            ));
+        }
+        let networks = Networks::parse(&args.internal_networks)
+            .map_err(|e| bad("internal-networks", e.to_string()))?;
+        if networks.is_empty() {
+            return Err(bad(
+                "internal-networks",
+                "no network is named, so no relay could reach this transceiver; name theirs",
+            ));
+        }
+        let workers = match args.workers {
+            Some(workers) => workers,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        if !(1..=SHARDS_MAX).contains(&workers) {
+            return Err(bad(
+                "workers",
+                format!("{workers} is not between 1 and {SHARDS_MAX}"),
+            ));
+        }
+        if args.sessions_per_worker == 0 {
+            return Err(bad("sessions-per-worker", "it must be at least 1"));
+        }
+        Ok(Self {
+            cluster,
+            trunk: args.trunk,
+            owner: owner(args)?,
+            control: args.control,
+            control_secret,
+            networks,
+            workers,
+            sessions_per_worker: args.sessions_per_worker,
+            keyring,
+            fleet,
+        })
+    }
+}
+
+/// The address that is minted: one that a relay can send to.
+fn owner(args: &Args) -> Result<OwnerAddr, ConfigError> {
+    let owner = OwnerAddr::new(args.owner.unwrap_or(args.trunk));
+    let unusable = match owner.ip() {
+        IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
+    };
+    if unusable || owner.port() == 0 {
+        return Err(bad(
+            "owner",
+            format!(
+                "relays cannot send to {owner}; give the address and port by which they reach this transceiver"
+            ),
+        ));
+    }
+    Ok(owner)
+}
+
+fn bad(setting: &'static str, problem: impl Into<String>) -> ConfigError {
+    let problem: String = problem.into();
+    ConfigError {
+        setting,
+        // One line, whatever a parser said.
+        problem: problem.split_whitespace().collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// The log filter: what was asked for, and the engine's libraries quieter unless they are named.
+///
+/// They warn about what peers send (an odd offer, an attribute out of place): that is counted here, and no operator can
+/// mend it.
+#[must_use]
+pub fn log_filter(asked: &str) -> String {
+    const QUIET: [&str; 4] = ["str0m", "is", "dimpl", "sctp_proto"];
+    let mut filter = asked.trim().to_owned();
+    for library in QUIET {
+        let named = asked
+            .split(',')
+            .any(|part| part.trim().split(['=', ':']).next() == Some(library));
+        if !named {
+            if !filter.is_empty() {
+                filter.push(',');
+            }
+            filter.push_str(library);
+            filter.push_str("=error");
+        }
+    }
+    filter
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use firsthop_shared::keyring::Masters;
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!(
+                "firsthop-transceiver-{}-{name}",
+                std::process::id()
+            ));
+            std::fs::create_dir_all(&path).expect("a folder");
+            let write = |name: &str, text: &str| {
+                std::fs::write(path.join(name), text).expect("written");
+            };
+            write("keyring.toml", &Masters::new([1; 32]).data_toml());
+            write(
+                "fleet.toml",
+                "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"127.0.0.1:3478\"\n",
+            );
+            write("secret", "0123456789abcdef\n");
+            Self(path)
+        }
+
+        fn load(&self, more: &[&str]) -> Result<Config, ConfigError> {
+            let file = |name: &str| self.0.join(name).to_str().expect("a path").to_owned();
+            let mut all = vec![
+                "transceiver".to_owned(),
+                "--keyring".to_owned(),
+                file("keyring.toml"),
+                "--fleet".to_owned(),
+                file("fleet.toml"),
+                "--control-secret-file".to_owned(),
+                file("secret"),
+            ];
+            all.extend(more.iter().map(|s| (*s).to_owned()));
+            Config::load(&Args::try_parse_from(all).expect("arguments"))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_owner_is_the_trunk_address_unless_named() {
+        let folder = Folder::new("owner");
+        let config = folder.load(&[]).expect("valid");
+        assert_eq!(config.owner.to_string(), "127.0.0.1:5000");
+        let config = folder
+            .load(&["--trunk", "0.0.0.0:5000", "--owner", "10.1.2.3:5000"])
+            .expect("valid");
+        assert_eq!(config.owner.to_string(), "10.1.2.3:5000");
+        assert_eq!(config.control_secret, "0123456789abcdef");
+    }
+
+    #[test]
+    fn a_bad_value_is_named_in_one_line_with_the_fix() {
+        let folder = Folder::new("bad");
+        let cases: [(&[&str], &str); 6] = [
+            (
+                &["--trunk", "0.0.0.0:5000"],
+                "--owner: relays cannot send to 0.0.0.0:5000",
+            ),
+            (
+                &["--owner", "[::]:5000"],
+                "--owner: relays cannot send to [::]:5000",
+            ),
+            (
+                &["--cluster", "7"],
+                "--cluster: cluster 7 is not in the fleet file",
+            ),
+            (&["--workers", "0"], "--workers: 0 is not between 1 and 256"),
+            (
+                &["--internal-networks", "10.0.0.0/99"],
+                "--internal-networks: '10.0.0.0/99'",
+            ),
+            (
+                &["--internal-networks", ""],
+                "--internal-networks: no network",
+            ),
+        ];
+        for (more, expected) in cases {
+            let error = folder.load(more).err().expect("refused").to_string();
+            assert!(error.starts_with(expected), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        std::fs::remove_file(Path::new(&folder.0).join("secret")).expect("removed");
+        let error = folder.load(&[]).err().expect("refused").to_string();
+        assert!(
+            error.starts_with("--control-secret-file: cannot read"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn libraries_are_quiet_unless_named() {
+        assert_eq!(
+            log_filter("info"),
+            "info,str0m=error,is=error,dimpl=error,sctp_proto=error"
+        );
+        assert_eq!(
+            log_filter("debug,str0m=trace"),
+            "debug,str0m=trace,is=error,dimpl=error,sctp_proto=error"
+        );
+    }
+}

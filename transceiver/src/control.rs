@@ -1,0 +1,368 @@
+//! The control port: signaling makes, restarts and ends sessions here; health and metrics are read here.
+//!
+//! The messages are [`firsthop_shared::control`]'s. The server owns no session: a command goes to the session's worker by a
+//! bounded channel, and a full channel is told as 503.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
+use firsthop_shared::control::{
+    ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
+    SESSIONS_PATH, STATUS_PATH, ShardStatus, Status,
+};
+use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
+use firsthop_shared::token::{self, Route, Ufrag};
+use serde::de::DeserializeOwned;
+use subtle::ConstantTimeEq as _;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::session::{Advertised, Credentials};
+use crate::worker::{Command, CreateSpec, Directory, RestartSpec, Shared, WorkerStats};
+
+/// One worker, as the control server sees it.
+#[derive(Clone, Debug)]
+pub struct WorkerHandle {
+    /// The way to it.
+    pub commands: mpsc::Sender<Command>,
+    /// Its counters.
+    pub stats: Arc<WorkerStats>,
+}
+
+/// What the control server knows.
+#[derive(Debug)]
+pub struct Control {
+    /// A random number of this process.
+    pub boot: u32,
+    /// The trunk address that ufrags must name.
+    pub owner: OwnerAddr,
+    /// The cluster that ufrags must name.
+    pub cluster: ClusterId,
+    /// The workers, by shard.
+    pub workers: Vec<WorkerHandle>,
+    /// How many sessions a worker takes.
+    pub sessions_per_worker: usize,
+    /// Which worker has which session.
+    pub directory: Directory,
+    /// Keys and fleet, as they are now.
+    pub shared: watch::Receiver<Shared>,
+    /// Whether no new sessions are taken.
+    pub draining: Arc<AtomicBool>,
+    /// The secret that signaling must show.
+    pub secret: String,
+    /// The metrics page.
+    pub metrics: Metrics,
+}
+
+/// The routes of the control port.
+pub fn router(control: Arc<Control>) -> Router {
+    let guarded = Router::new()
+        .route(SESSIONS_PATH, post(create))
+        .route(&format!("{SESSIONS_PATH}/{{id}}/restart"), post(restart))
+        .route(&format!("{SESSIONS_PATH}/{{id}}"), delete(hang_up))
+        .route(STATUS_PATH, get(status))
+        .layer(DefaultBodyLimit::max(limits::CONTROL_BODY_MAX))
+        .layer(from_fn_with_state(Arc::clone(&control), authorize));
+    Router::new()
+        .merge(guarded)
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(control)
+}
+
+/// A refusal as a response.
+struct Refusal(ControlError);
+
+impl Refusal {
+    fn new(code: ControlCode, message: impl Into<String>) -> Self {
+        Self(ControlError::new(code, message))
+    }
+}
+
+impl From<ControlError> for Refusal {
+    fn from(error: ControlError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, axum::Json(self.0)).into_response()
+    }
+}
+
+async fn authorize(
+    State(control): State<Arc<Control>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let shown = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "))
+        .unwrap_or_default();
+    // In constant time for secrets of equal length; the length is no secret.
+    if !bool::from(shown.ct_eq(control.secret.as_bytes())) {
+        return Err(Refusal::new(
+            ControlCode::Unauthorized,
+            "show the control secret: Authorization: Bearer <secret>",
+        ));
+    }
+    Ok(next.run(request).await)
+}
+
+fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
+    let body = body.map_err(|rejection| {
+        let code = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ControlCode::TooLarge,
+            _ => ControlCode::BadRequest,
+        };
+        Refusal::new(code, rejection.body_text())
+    })?;
+    serde_json::from_slice(&body)
+        .map_err(|error| Refusal::new(ControlCode::BadRequest, error.to_string()))
+}
+
+async fn create(
+    State(control): State<Arc<Control>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let request: CreateRequest = read(body)?;
+    if control.draining.load(Relaxed) {
+        return Err(Refusal::new(
+            ControlCode::Draining,
+            "this transceiver takes no new sessions",
+        ));
+    }
+    let id = SessionId(request.session);
+    let shard = ShardId(request.shard);
+    let worker = control.worker(shard)?;
+    let credentials = control.credentials(&request.ufrag, id, shard, Restart(0))?;
+    let advertised = control.advertised(&request.ingresses)?;
+    if !control.directory.reserve(id, shard) {
+        return Err(Refusal::new(
+            ControlCode::SessionExists,
+            "the session id is taken",
+        ));
+    }
+    let spec = CreateSpec {
+        id,
+        created: request.created,
+        client: request.client,
+        credentials,
+        offer: request.offer,
+        advertised,
+    };
+    let (reply, result) = oneshot::channel();
+    if let Err(refused) = submit(worker, Command::Create(Box::new(spec), reply)) {
+        control.directory.release(id);
+        return Err(refused);
+    }
+    let answer = wait(result).await??;
+    Ok((StatusCode::CREATED, axum::Json(CreateResponse { answer })).into_response())
+}
+
+async fn restart(
+    State(control): State<Arc<Control>>,
+    Path(id): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refusal> {
+    let (id, shard) = control.find(&id)?;
+    let request: RestartRequest = read(body)?;
+    let credentials = control.credentials(&request.ufrag, id, shard, Restart(request.restart))?;
+    let spec = RestartSpec {
+        id,
+        created: request.created,
+        credentials,
+        offer: request.offer,
+    };
+    let (reply, result) = oneshot::channel();
+    submit(
+        control.worker(shard)?,
+        Command::Restart(Box::new(spec), reply),
+    )?;
+    let answer = wait(result).await??;
+    Ok(axum::Json(RestartResponse { answer }).into_response())
+}
+
+async fn hang_up(
+    State(control): State<Arc<Control>>,
+    Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<StatusCode, Refusal> {
+    let created = query
+        .get("created")
+        .and_then(|created| created.parse().ok())
+        .ok_or_else(|| {
+            Refusal::new(
+                ControlCode::BadRequest,
+                "name the call: ?created=<unix milliseconds>",
+            )
+        })?;
+    let (id, shard) = control.find(&id)?;
+    let (reply, result) = oneshot::channel();
+    submit(
+        control.worker(shard)?,
+        Command::HangUp { id, created, reply },
+    )?;
+    if wait(result).await? {
+        Ok(StatusCode::OK)
+    } else {
+        Err(unknown_session())
+    }
+}
+
+async fn status(State(control): State<Arc<Control>>) -> axum::Json<Status> {
+    let capacity = u32::try_from(control.sessions_per_worker).unwrap_or(u32::MAX);
+    axum::Json(Status {
+        boot: control.boot,
+        owner: control.owner.get(),
+        draining: control.draining.load(Relaxed),
+        shards: control
+            .workers
+            .iter()
+            .map(|worker| ShardStatus {
+                sessions: worker.stats.sessions(),
+                capacity,
+            })
+            .collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str) {
+    if control.draining.load(Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else if control.workers.iter().any(|w| w.commands.is_closed()) {
+        (StatusCode::SERVICE_UNAVAILABLE, "a worker has stopped\n")
+    } else {
+        (StatusCode::OK, "ready\n")
+    }
+}
+
+async fn metrics(State(control): State<Arc<Control>>) -> Response {
+    match control.metrics.page() {
+        Ok(page) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], page).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+impl Control {
+    fn worker(&self, shard: ShardId) -> Result<&WorkerHandle, Refusal> {
+        self.workers.get(usize::from(shard.0)).ok_or_else(|| {
+            Refusal::new(
+                ControlCode::NoSuchShard,
+                format!("there are {} workers", self.workers.len()),
+            )
+        })
+    }
+
+    fn find(&self, id: &str) -> Result<(SessionId, ShardId), Refusal> {
+        let id = SessionId(id.parse().map_err(|_| unknown_session())?);
+        let shard = self.directory.shard_of(id).ok_or_else(unknown_session)?;
+        Ok((id, shard))
+    }
+
+    /// Opens the ufrag, and checks that it is for this owner and this session: a relay will believe it.
+    fn credentials(
+        &self,
+        ufrag: &str,
+        session: SessionId,
+        shard: ShardId,
+        restart: Restart,
+    ) -> Result<Credentials, Refusal> {
+        let bad = |message: String| Refusal::new(ControlCode::BadUfrag, message);
+        let keyring = Arc::clone(&self.shared.borrow().keyring);
+        let ufrag = Ufrag::parse(ufrag).map_err(|e| bad(e.to_string()))?;
+        let route = token::open(&keyring, ufrag.as_bytes()).map_err(|e| bad(e.to_string()))?;
+        let ours = Route {
+            cluster: self.cluster,
+            owner: self.owner,
+            shard,
+            restart,
+            session,
+        };
+        if route != ours {
+            return Err(bad(format!(
+                "the ufrag is for session {} at {} shard {} restart {} of cluster {}, not for session {session} at {} \
+                 shard {shard} restart {restart} of cluster {}",
+                route.session,
+                route.owner,
+                route.shard,
+                route.restart,
+                route.cluster,
+                self.owner,
+                self.cluster,
+            )));
+        }
+        let password =
+            token::ice_password(&keyring, ufrag.as_bytes()).map_err(|e| bad(e.to_string()))?;
+        Ok(Credentials { ufrag, password })
+    }
+
+    fn advertised(&self, ids: &[u8]) -> Result<Vec<Advertised>, Refusal> {
+        let bad = |message: String| Refusal::new(ControlCode::BadRequest, message);
+        let fleet = Arc::clone(&self.shared.borrow().fleet);
+        let mut advertised = Vec::new();
+        for id in ids {
+            let ingress = IngressId(*id);
+            let entry = fleet
+                .ingress(ingress)
+                .ok_or_else(|| bad(format!("ingress {id} is not in the fleet file")))?;
+            advertised.extend(
+                entry
+                    .addresses()
+                    .map(|address| Advertised { ingress, address }),
+            );
+        }
+        if advertised.is_empty() || advertised.len() > INGRESSES_PER_ANSWER_MAX {
+            return Err(bad(format!(
+                "an answer advertises 1 to {INGRESSES_PER_ANSWER_MAX} addresses, not {}",
+                advertised.len()
+            )));
+        }
+        Ok(advertised)
+    }
+}
+
+fn unknown_session() -> Refusal {
+    Refusal::new(ControlCode::UnknownSession, "there is no such session")
+}
+
+fn submit(worker: &WorkerHandle, command: Command) -> Result<(), Refusal> {
+    worker.commands.try_send(command).map_err(|error| {
+        let message = match error {
+            mpsc::error::TrySendError::Full(_) => "the worker has too many commands waiting",
+            mpsc::error::TrySendError::Closed(_) => "the worker has stopped",
+        };
+        Refusal::new(ControlCode::Full, message)
+    })
+}
+
+async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> {
+    match timeout(limits::CONTROL_TIMEOUT, result).await {
+        Ok(Ok(value)) => Ok(value),
+        _ => Err(Refusal::new(
+            ControlCode::Internal,
+            "the worker did not answer in time",
+        )),
+    }
+}

@@ -1,0 +1,30 @@
+//! The transceiver: it terminates WebRTC, and owns each session from birth to death.
+//!
+//! A transceiver sits behind relays and never sees a client's socket: packets come and go in trunk records that name the
+//! client, so each session behaves as if it sat on the public address itself.
+//!
+//! ```text
+//! relays ══ trunk ══► socket ─► worker::Core ─► session::Session ─► str0m
+//!                        ▲          │                  │  ▲
+//!                        └─ egress ◄┘                  ▼  │
+//! signaling ─ HTTP ─► control ─ commands ─►     audio::Conversation ◄─► backend
+//! ```
+//!
+//! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`life`],
+//! [`channel`], [`audio`]) and the worker's [`worker::Core`]. Acting: [`worker::spawn`], [`socket`], [`control`].
+
+pub mod audio;
+pub mod channel;
+pub mod config;
+pub mod control;
+pub mod dtls;
+pub mod hops;
+pub mod life;
+pub mod limits;
+pub mod metrics;
+pub mod proof;
+pub mod reason;
+pub mod sdp;
+pub mod session;
+pub mod socket;
+pub mod worker;

@@ -1,0 +1,285 @@
+//! The life of a session: created → connecting → live ⇄ interrupted → ended, each end with a reason.
+//!
+//! Pure: it is told what was proven and when, and says when it wants to be asked again. The engine's own idea of being
+//! connected is not used: it keeps to the pair it has nominated, while a session lives as long as its client is heard on any
+//! proven path.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// Where a session stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// The answer is made; nothing has come yet.
+    Created,
+    /// A verified check has come.
+    Connecting,
+    /// DTLS is up and the client is heard.
+    Live,
+    /// The client has not been heard for [`limits::SILENCE_BEFORE_INTERRUPTED`].
+    Interrupted,
+    /// It is over.
+    Ended,
+}
+
+impl State {
+    /// Every state, for metrics.
+    pub const ALL: [Self; 5] = [
+        Self::Created,
+        Self::Connecting,
+        Self::Live,
+        Self::Interrupted,
+        Self::Ended,
+    ];
+
+    /// The name under which metrics and logs show it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Connecting => "connecting",
+            Self::Live => "live",
+            Self::Interrupted => "interrupted",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// Signaling hung up.
+    HungUp,
+    /// The client closed DTLS.
+    ClientClosed,
+    /// It did not connect in time.
+    Reaped,
+    /// The client vanished, and did not come back within the grace period.
+    ClientLost,
+    /// The engine gave up: DTLS failed, or worse.
+    EngineFailed,
+    /// The audio codec could not be made.
+    CodecFailed,
+    /// A fault of ours; the session was given up, its neighbours live.
+    Panicked,
+    /// The process stops.
+    Stopped,
+}
+
+impl EndReason {
+    /// Every reason, for metrics.
+    pub const ALL: [Self; 8] = [
+        Self::HungUp,
+        Self::ClientClosed,
+        Self::Reaped,
+        Self::ClientLost,
+        Self::EngineFailed,
+        Self::CodecFailed,
+        Self::Panicked,
+        Self::Stopped,
+    ];
+
+    /// The name under which metrics and logs show it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::HungUp => "hung_up",
+            Self::ClientClosed => "client_closed",
+            Self::Reaped => "reaped",
+            Self::ClientLost => "client_lost",
+            Self::EngineFailed => "engine_failed",
+            Self::CodecFailed => "codec_failed",
+            Self::Panicked => "panicked",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// The clock of one session's life.
+#[derive(Clone, Debug)]
+pub struct Life {
+    created: Instant,
+    first_check: Option<Instant>,
+    validated: Option<Instant>,
+    connected: Option<Instant>,
+    heard: Instant,
+    interrupted: Option<Instant>,
+    interruptions: u32,
+    ended: Option<(EndReason, Instant)>,
+}
+
+impl Life {
+    /// A session whose answer was made at `now`.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self {
+            created: now,
+            first_check: None,
+            validated: None,
+            connected: None,
+            heard: now,
+            interrupted: None,
+            interruptions: 0,
+            ended: None,
+        }
+    }
+
+    /// A verified check of the client's came.
+    pub fn checked(&mut self, now: Instant) {
+        self.first_check.get_or_insert(now);
+    }
+
+    /// An answer to a check of ours came.
+    pub fn answered(&mut self, now: Instant) {
+        self.validated.get_or_insert(now);
+        self.proven(now);
+    }
+
+    /// DTLS is up.
+    pub fn connected(&mut self, now: Instant) {
+        self.connected.get_or_insert(now);
+        self.proven(now);
+    }
+
+    /// The client was heard, provably.
+    pub fn proven(&mut self, now: Instant) {
+        self.heard = now;
+        self.interrupted = None;
+    }
+
+    /// It is over; the first reason stays.
+    pub fn end(&mut self, reason: EndReason, now: Instant) {
+        self.ended.get_or_insert((reason, now));
+    }
+
+    /// Where the session stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.ended.is_some() {
+            State::Ended
+        } else if self.interrupted.is_some() {
+            State::Interrupted
+        } else if self.connected.is_some() {
+            State::Live
+        } else if self.first_check.is_some() {
+            State::Connecting
+        } else {
+            State::Created
+        }
+    }
+
+    /// Why it ended, if it has.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.ended.map(|(reason, _)| reason)
+    }
+
+    /// When [`Life::poll`] has something to do at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state() {
+            State::Ended => None,
+            State::Created | State::Connecting => Some(self.created + limits::CONNECT_TIMEOUT),
+            State::Live => Some(self.heard + limits::SILENCE_BEFORE_INTERRUPTED),
+            State::Interrupted => self.interrupted.map(|at| at + limits::INTERRUPTED_GRACE),
+        }
+    }
+
+    /// Moves on when a deadline has passed.
+    pub fn poll(&mut self, now: Instant) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.state() {
+            State::Created | State::Connecting => self.end(EndReason::Reaped, now),
+            State::Live => {
+                self.interrupted = Some(now);
+                self.interruptions += 1;
+            }
+            State::Interrupted => self.end(EndReason::ClientLost, now),
+            State::Ended => {}
+        }
+    }
+
+    /// When DTLS came up, if it has.
+    #[must_use]
+    pub fn connected_at(&self) -> Option<Instant> {
+        self.connected
+    }
+
+    /// How long it lived.
+    #[must_use]
+    pub fn duration(&self, now: Instant) -> Duration {
+        let end = self.ended.map_or(now, |(_, at)| at);
+        end.saturating_duration_since(self.created)
+    }
+
+    /// Time from the answer to the first check, to the first answered check of ours, and to DTLS being up.
+    #[must_use]
+    pub fn setup(&self) -> [Option<Duration>; 3] {
+        [self.first_check, self.validated, self.connected]
+            .map(|at| at.map(|at| at.saturating_duration_since(self.created)))
+    }
+
+    /// How often the client was lost for a while.
+    #[must_use]
+    pub fn interruptions(&self) -> u32 {
+        self.interruptions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_never_connects_is_reaped_after_thirty_seconds() {
+        let start = Instant::now();
+        let mut life = Life::new(start);
+        life.checked(start + Duration::from_secs(1));
+        assert_eq!(life.state(), State::Connecting);
+        let deadline = life.deadline().expect("a deadline");
+        assert_eq!(deadline, start + Duration::from_secs(30));
+        life.poll(deadline - Duration::from_millis(1));
+        assert_eq!(life.state(), State::Connecting);
+        life.poll(deadline);
+        assert_eq!(life.end_reason(), Some(EndReason::Reaped));
+    }
+
+    #[test]
+    fn a_short_network_drop_does_not_end_the_call() {
+        let start = Instant::now();
+        let mut life = Life::new(start);
+        life.connected(start);
+        life.poll(start + limits::SILENCE_BEFORE_INTERRUPTED);
+        assert_eq!(life.state(), State::Interrupted);
+        life.proven(start + Duration::from_secs(20));
+        assert_eq!(life.state(), State::Live);
+        assert_eq!(life.interruptions(), 1);
+    }
+
+    #[test]
+    fn a_client_that_stays_away_is_lost_after_the_grace_period() {
+        let start = Instant::now();
+        let mut life = Life::new(start);
+        life.connected(start);
+        life.poll(life.deadline().expect("a deadline"));
+        let deadline = life.deadline().expect("a deadline");
+        life.poll(deadline);
+        assert_eq!(life.end_reason(), Some(EndReason::ClientLost));
+        assert_eq!(
+            deadline - start,
+            limits::SILENCE_BEFORE_INTERRUPTED + limits::INTERRUPTED_GRACE
+        );
+        life.end(EndReason::HungUp, deadline);
+        assert_eq!(life.end_reason(), Some(EndReason::ClientLost));
+    }
+}

@@ -1,0 +1,109 @@
+//! Every bound of the transceiver alone; what two programs share stands in [`firsthop_shared::limits`].
+//!
+//! Full means a defined, counted refusal or drop, never growth.
+
+use std::time::Duration;
+
+use firsthop_shared::limits::{CONNECT_SECS, INTERRUPTED_SECS};
+
+/// How long a call may take from its offer to DTLS being up; then it is reaped and counted.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(CONNECT_SECS);
+
+/// How long a live session may hear nothing provable from its client before it counts as interrupted.
+///
+/// Browsers refresh consent every 2.5 to 5 s and we check every 3 s, so three lost rounds in a row make an interruption.
+pub const SILENCE_BEFORE_INTERRUPTED: Duration = Duration::from_secs(10);
+
+/// How long an interrupted session waits for its client before it ends.
+pub const INTERRUPTED_GRACE: Duration = Duration::from_secs(INTERRUPTED_SECS);
+
+/// How long an answered check of ours lets us send to a path (RFC 7675 section 5.1).
+pub const CONSENT: Duration = Duration::from_secs(30);
+
+/// How many (client address, ingress) pairs a session remembers. A phone has a few; the oldest unproven one makes room.
+pub const PATHS_PER_SESSION: usize = 24;
+
+/// How many paths a session may bring up between two ICE restarts.
+///
+/// The ICE agent keeps an entry of some 200 bytes for each remote address that it ever saw, until the next restart.
+pub const PATHS_PER_GENERATION: usize = 512;
+
+/// How many unanswered connectivity checks are remembered per session; an answer to an older one proves nothing.
+pub const CHECKS_IN_FLIGHT: usize = 64;
+
+/// How many DTLS packets wait for the check that validates their address: a ClientHello, and its repetitions.
+pub const EARLY_PACKETS: usize = 4;
+
+/// How many SSRCs that no SDP announced a session accepts (embedded clients announce none).
+pub const UNANNOUNCED_SSRCS: usize = 4;
+
+/// The largest message that a client may send on the channel, in bytes: what Chrome accepts itself.
+pub const CHANNEL_MESSAGE_MAX: u32 = 256 * 1_024;
+
+/// What a client may receive when its offer does not say, in bytes (RFC 8841 section 6.1).
+pub const CHANNEL_REMOTE_MESSAGE_DEFAULT: usize = 64 * 1_024;
+
+/// How long audio waits for the channel that the offer announced; then it is sent without.
+pub const CHANNEL_WAIT: Duration = Duration::from_secs(2);
+
+/// How soon a full channel is tried again.
+pub const CHANNEL_RETRY: Duration = Duration::from_millis(100);
+
+/// Client messages per second on the channel, as a token bucket's refill.
+pub const CHANNEL_MESSAGES_PER_SEC: u32 = 50;
+
+/// How many client messages may come at once before the rate counts.
+pub const CHANNEL_MESSAGES_BURST: u32 = 200;
+
+/// How many media sections an offer may have.
+pub const SDP_SECTIONS_MAX: usize = 32;
+
+/// The grid on which a worker wakes for audio.
+///
+/// Sessions whose frames fall between two points leave together, packed. A coarser grid would pack more, but encode all of
+/// a worker's sessions in one burst and delay each frame by half a step.
+pub const AUDIO_GRID: Duration = Duration::from_millis(5);
+
+/// How many trunk datagrams a worker takes from its socket in one turn.
+pub const DATAGRAMS_PER_TURN: usize = 64;
+
+/// How many due timers a worker serves in one turn.
+pub const TIMERS_PER_TURN: usize = 256;
+
+/// How many control commands wait for a worker; then signaling is told 503.
+pub const COMMANDS_WAITING: usize = 256;
+
+/// How many commands a worker takes in one turn: an offer costs up to a millisecond.
+pub const COMMANDS_PER_TURN: usize = 8;
+
+/// How many neighbours (relay cores) a worker packs for at once in one turn; the oldest trunk is sent early to make room.
+pub const HOPS_PER_TURN: usize = 256;
+
+/// How many unknown-session records a worker sends per second.
+pub const UNKNOWN_PER_SEC: u32 = 200;
+
+/// Receive and send buffer of the trunk socket, in bytes. A burst of 500 connects with 3 KiB each fits.
+pub const SOCKET_BUFFER: usize = 4 * 1_024 * 1_024;
+
+/// The first DTLS retransmission. RFC 6347 says 1 s for the open internet; ICE has just measured that the path lives.
+pub const DTLS_FIRST_RETRANSMIT: Duration = Duration::from_millis(100);
+
+/// How often a DTLS flight is repeated: with doubling from 100 ms this reaches past the connect timeout.
+pub const DTLS_RETRANSMITS: usize = 8;
+
+/// The largest body of a control request, in bytes: an offer, escaped as JSON, and some fields.
+pub const CONTROL_BODY_MAX: usize = 160 * 1_024;
+
+/// How long a control request waits for its worker.
+pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a stopping process lets its workers close their sessions.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+const _: () = {
+    assert!(PATHS_PER_SESSION <= PATHS_PER_GENERATION);
+    // The ICE agent gives up pairs above 100, the worst first.
+    assert!(PATHS_PER_SESSION < 100);
+    assert!(SILENCE_BEFORE_INTERRUPTED.as_secs() + INTERRUPTED_GRACE.as_secs() < CONSENT.as_secs());
+    assert!(CONTROL_BODY_MAX > 2 * firsthop_shared::limits::SDP_MAX);
+};

@@ -1,0 +1,215 @@
+//! The transceiver: see the library's documentation.
+
+use std::net::TcpListener;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use firsthop_shared::address::ShardId;
+use firsthop_transceiver::config::{Args, Config, LogFormat, log_filter};
+use firsthop_transceiver::control::{Control, WorkerHandle, router};
+use firsthop_transceiver::dtls::Identity;
+use firsthop_transceiver::limits;
+use firsthop_transceiver::metrics::Metrics;
+use firsthop_transceiver::socket;
+use firsthop_transceiver::worker::{
+    Core, CoreSettings, Directory, Shared, Worker, WorkerStats, spawn,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tracing_subscriber::EnvFilter;
+
+/// The exit status of a start that a setting has stopped.
+const BAD_SETTING: u8 = 2;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match Config::load(&args) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("transceiver: {error}");
+            return ExitCode::from(BAD_SETTING);
+        }
+    };
+    let filter = match EnvFilter::try_new(log_filter(&args.log)) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("transceiver: --log: {error}; write a level or target=level, with commas");
+            return ExitCode::from(BAD_SETTING);
+        }
+    };
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    match serve(config) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn random() -> u64 {
+    rand::random()
+}
+
+fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let identity = Identity::process()?;
+    let (keyring_watch, keyring) = config.keyring;
+    let (fleet_watch, fleet) = config.fleet;
+    let (shared, shared_now) = watch::channel(Shared {
+        keyring: Arc::new(keyring),
+        fleet: Arc::new(fleet),
+    });
+
+    let bad_address = |setting: &str, error: &std::io::Error, address: std::net::SocketAddr| {
+        eprintln!(
+            "transceiver: --{setting}: cannot bind {address}: {error}; free it or name another"
+        );
+        Ok(ExitCode::from(BAD_SETTING))
+    };
+    let (sockets, sizes) = match socket::bind_group(config.trunk, config.workers) {
+        Ok(bound) => bound,
+        Err(error) => return bad_address("trunk", &error, config.trunk),
+    };
+    let listener = match TcpListener::bind(config.control) {
+        Ok(listener) => listener,
+        Err(error) => return bad_address("control", &error, config.control),
+    };
+    listener.set_nonblocking(true)?;
+    if sizes.capped() {
+        tracing::info!(
+            granted = sizes.receive.min(sizes.send),
+            wanted = 2 * limits::SOCKET_BUFFER,
+            "the kernel caps the trunk's buffers; raise net.core.rmem_max and wmem_max for bursts of calls"
+        );
+    }
+
+    let draining = Arc::new(AtomicBool::new(false));
+    let directory = Directory::default();
+    let (stop, stopped) = watch::channel(false);
+    let processors = core_affinity::get_core_ids().unwrap_or_default();
+    let epoch = Instant::now();
+    let mut handles = Vec::new();
+    let mut threads = Vec::new();
+    for (index, socket) in sockets.into_iter().enumerate() {
+        let settings = CoreSettings {
+            // `Config` allows 256 workers at most.
+            shard: ShardId(u8::try_from(index)?),
+            capacity: config.sessions_per_worker,
+            networks: config.networks.clone(),
+            directory: directory.clone(),
+            epoch,
+        };
+        let core = Core::new(settings, shared_now.borrow().clone(), identity, random);
+        let (commands, queue) = mpsc::channel(limits::COMMANDS_WAITING);
+        let stats = Arc::new(WorkerStats::default());
+        handles.push(WorkerHandle {
+            commands,
+            stats: Arc::clone(&stats),
+        });
+        let worker = Worker {
+            core,
+            socket,
+            commands: queue,
+            shared: shared_now.clone(),
+            stop: stopped.clone(),
+            stats,
+            cpu: processors.get(index % processors.len().max(1)).copied(),
+        };
+        threads.push(spawn(worker, format!("worker-{index}")).context("a worker's thread")?);
+    }
+
+    let stats = handles.iter().map(|h| Arc::clone(&h.stats)).collect();
+    let control = Arc::new(Control {
+        boot: rand::random(),
+        owner: config.owner,
+        cluster: config.cluster,
+        workers: handles,
+        sessions_per_worker: config.sessions_per_worker,
+        directory,
+        shared: shared_now,
+        draining: Arc::clone(&draining),
+        secret: config.control_secret,
+        metrics: Metrics::new(stats, config.sessions_per_worker, Arc::clone(&draining)),
+    });
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::spawn(reload(shared, keyring_watch, fleet_watch));
+        tracing::info!(
+            trunk = %config.trunk,
+            owner = %config.owner,
+            control = %config.control,
+            workers = config.workers,
+            "ready"
+        );
+        let mut closing = stopped.clone();
+        let server = axum::serve(listener, router(Arc::clone(&control))).with_graceful_shutdown(
+            async move {
+                // An error means that the sender is gone, which is the end as well.
+                let _ = closing.wait_for(|stop| *stop).await;
+            },
+        );
+        let server = tokio::spawn(server.into_future());
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping");
+        draining.store(true, Relaxed);
+        let _ = stop.send(true);
+        // Workers say goodbye to their clients meanwhile; a control connection that stays open does not keep us.
+        let _ = tokio::time::timeout(limits::STOP_TIMEOUT, server).await;
+        anyhow::Ok(())
+    })?;
+    for thread in threads {
+        match thread.join() {
+            Ok(result) => result.context("a worker")?,
+            Err(_) => anyhow::bail!("a worker panicked"),
+        }
+    }
+    tracing::info!("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at the files once a second; a file that cannot be used leaves the last good one in place.
+async fn reload(
+    shared: watch::Sender<Shared>,
+    mut keyring: firsthop_transceiver::config::KeyringReloader,
+    mut fleet: firsthop_transceiver::config::FleetReloader,
+) {
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every.tick().await;
+        match keyring.poll() {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!(keys = new.len(), "keyring reloaded");
+                shared.send_modify(|shared| shared.keyring = Arc::new(new));
+            }
+            Some(Err(error)) => tracing::warn!(%error, "the keyring is not reloaded"),
+        }
+        match fleet.poll() {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!(ingresses = new.ingresses().len(), "fleet reloaded");
+                shared.send_modify(|shared| shared.fleet = Arc::new(new));
+            }
+            Some(Err(error)) => tracing::warn!(%error, "the fleet file is not reloaded"),
+        }
+    }
+}

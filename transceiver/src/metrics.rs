@@ -1,0 +1,236 @@
+//! The metrics page: every worker's counters, read when the page is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::life::{EndReason, State};
+use crate::reason::Reason;
+use crate::worker::WorkerStats;
+
+/// Reads the workers' counters on each scrape.
+#[derive(Debug)]
+struct Workers {
+    stats: Vec<Arc<WorkerStats>>,
+    capacity: u64,
+    draining: Arc<AtomicBool>,
+}
+
+/// A labelled value of one worker.
+type Sample<'a> = (usize, Option<(&'static str, &'static str)>, &'a AtomicU64);
+
+impl Collector for Workers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        type Pick = fn(&WorkerStats) -> &AtomicU64;
+        let counters: [(&str, &str, Pick); 10] = [
+            ("sessions_created", "Sessions made", |s| &s.created),
+            ("sessions_connected", "Sessions that became live", |s| {
+                &s.connected
+            }),
+            ("offers_refused", "Offers refused", |s| &s.refused),
+            ("ice_restarts", "ICE restarts carried out", |s| &s.restarts),
+            (
+                "trunk_datagrams_received",
+                "Trunk datagrams received",
+                |s| &s.datagrams_in,
+            ),
+            ("trunk_records_received", "Trunk records received", |s| {
+                &s.records_in
+            }),
+            ("trunk_datagrams_sent", "Trunk datagrams sent", |s| {
+                &s.datagrams_out
+            }),
+            ("trunk_records_sent", "Trunk records sent", |s| {
+                &s.records_out
+            }),
+            ("timers_served", "Session timers served", |s| &s.timers),
+            (
+                "trunk_send_errors",
+                "Errors of the trunk socket other than a full buffer",
+                |s| &s.send_errors,
+            ),
+        ];
+        for (name, help, pick) in counters {
+            let samples = self.each(|s, out| out(None, pick(s)));
+            family(&mut encoder, name, help, MetricType::Counter, &samples)?;
+        }
+        let samples = self.each(|s, out| {
+            for reason in EndReason::ALL {
+                out(Some(("reason", reason.label())), &s.ended[reason as usize]);
+            }
+        });
+        family(
+            &mut encoder,
+            "sessions_ended",
+            "Sessions ended, by reason",
+            MetricType::Counter,
+            &samples,
+        )?;
+        let samples = self.each(|s, out| {
+            for reason in Reason::ALL {
+                out(Some(("reason", reason.label())), &s.drops[reason as usize]);
+            }
+        });
+        family(
+            &mut encoder,
+            "drops",
+            "Datagrams, records, packets and messages dropped, by reason",
+            MetricType::Counter,
+            &samples,
+        )?;
+        let samples = self.each(|s, out| {
+            for state in State::ALL {
+                if state != State::Ended {
+                    out(Some(("state", state.label())), &s.states[state as usize]);
+                }
+            }
+        });
+        family(
+            &mut encoder,
+            "sessions",
+            "Sessions now, by state",
+            MetricType::Gauge,
+            &samples,
+        )?;
+        let samples = self.each(|s, out| out(None, &s.timer_late_us));
+        family(
+            &mut encoder,
+            "timer_lateness_max_microseconds",
+            "The latest that a session timer ever was",
+            MetricType::Gauge,
+            &samples,
+        )?;
+        let samples = self.each(|s, out| out(None, &s.kernel_drops));
+        family(
+            &mut encoder,
+            "trunk_kernel_drops",
+            "Datagrams that the kernel dropped at the worker's socket",
+            MetricType::Gauge,
+            &samples,
+        )?;
+        single(
+            &mut encoder,
+            "capacity_sessions",
+            "Sessions that fit all workers",
+            self.capacity,
+        )?;
+        single(
+            &mut encoder,
+            "draining",
+            "Whether no new sessions are taken",
+            u64::from(self.draining.load(Relaxed)),
+        )
+    }
+}
+
+impl Workers {
+    /// Collects samples of every worker.
+    fn each<'a>(
+        &'a self,
+        pick: impl Fn(
+            &'a WorkerStats,
+            &mut dyn FnMut(Option<(&'static str, &'static str)>, &'a AtomicU64),
+        ),
+    ) -> Vec<Sample<'a>> {
+        let mut samples = Vec::new();
+        for (worker, stats) in self.stats.iter().enumerate() {
+            pick(stats, &mut |label, value| {
+                samples.push((worker, label, value));
+            });
+        }
+        samples
+    }
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    samples: &[Sample<'_>],
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (worker, label, value) in samples {
+        let value = value.load(Relaxed);
+        let worker = worker.to_string();
+        let mut labels = vec![("worker", worker.as_str())];
+        labels.extend(label);
+        let metric = family.encode_family(&labels)?;
+        match kind {
+            MetricType::Counter => ConstCounter::new(value).encode(metric)?,
+            _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)?,
+        }
+    }
+    Ok(())
+}
+
+fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
+}
+
+/// The metrics of a process.
+#[derive(Debug)]
+pub struct Metrics(Registry);
+
+impl Metrics {
+    /// Shows these workers, with the prefix `firsthop_transceiver`.
+    #[must_use]
+    pub fn new(
+        stats: Vec<Arc<WorkerStats>>,
+        sessions_per_worker: usize,
+        draining: Arc<AtomicBool>,
+    ) -> Self {
+        let capacity = (stats.len() * sessions_per_worker) as u64;
+        let mut registry = Registry::with_prefix("firsthop_transceiver");
+        registry.register_collector(Box::new(Workers {
+            stats,
+            capacity,
+            draining,
+        }));
+        Self(registry)
+    }
+
+    /// The page, in the Prometheus text format.
+    ///
+    /// # Errors
+    /// Never, in practice: writing to a string does not fail.
+    pub fn page(&self) -> Result<String, fmt::Error> {
+        let mut page = String::new();
+        encode(&mut page, &self.0)?;
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_and_reason_has_its_line() {
+        let stats: Vec<_> = (0..2).map(|_| Arc::new(WorkerStats::default())).collect();
+        stats[1].ended[EndReason::Reaped as usize].store(3, Relaxed);
+        stats[1].drops[Reason::ForeignShard as usize].store(4, Relaxed);
+        stats[0].states[State::Live as usize].store(5, Relaxed);
+        let page = Metrics::new(stats, 10, Arc::default())
+            .page()
+            .expect("a page");
+        for line in [
+            "firsthop_transceiver_sessions_ended_total{worker=\"1\",reason=\"reaped\"} 3",
+            "firsthop_transceiver_drops_total{worker=\"1\",reason=\"foreign_shard\"} 4",
+            "firsthop_transceiver_sessions{worker=\"0\",state=\"live\"} 5",
+            "firsthop_transceiver_capacity_sessions 20",
+            "firsthop_transceiver_draining 0",
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Why a record, a packet or a datagram goes no further. Each reason is one counter; nothing is dropped without one.
+
+use std::ops::{Index, IndexMut};
+
+use firsthop_shared::trunk::TrunkError;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// A reason to drop.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// Every reason, in the order of their counters.
+            pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
+
+            /// The name under which metrics show it.
+            #[must_use]
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The datagram's sender is not in the internal networks.
+    ForeignSender = "foreign_sender",
+    /// Not the length of a trunk datagram.
+    TrunkLength = "trunk_length",
+    /// Not a trunk datagram of this version.
+    TrunkMagic = "trunk_magic",
+    /// The datagram's key is not in the keyring.
+    TrunkKey = "trunk_key",
+    /// The datagram's tag does not verify.
+    TrunkTag = "trunk_tag",
+    /// A record in the datagram is malformed.
+    TrunkRecord = "trunk_record",
+    /// The datagram was seen before, or is older than the replay window.
+    Replay = "replay",
+    /// The datagram is for another worker.
+    ForeignShard = "foreign_shard",
+    /// A record of a type that a relay does not send to an owner.
+    RecordKind = "record_kind",
+    /// There is no such session.
+    UnknownSession = "unknown_session",
+    /// The record's ingress was not advertised to this session.
+    UnknownIngress = "unknown_ingress",
+    /// The packet is empty or of no protocol that is served.
+    NotWebrtc = "not_webrtc",
+    /// The STUN message is malformed, or of a method or class that is not served.
+    StunOther = "stun_other",
+    /// The request's user name or MESSAGE-INTEGRITY is not this session's.
+    StunUnverified = "stun_unverified",
+    /// The response answers no check that we sent there, or is not signed with the client's password.
+    StunUnmatched = "stun_unmatched",
+    /// The session has brought up too many paths since its last ICE restart.
+    TooManyPaths = "too_many_paths",
+    /// DTLS, RTP or RTCP from an address that ICE has not validated.
+    Unvalidated = "unvalidated",
+    /// The engine could not parse the packet.
+    Unparsable = "unparsable",
+    /// The session has ended.
+    Ended = "ended",
+    /// No hop is known to where the packet should go.
+    NoHop = "no_hop",
+    /// The client has not answered our checks of that path for too long.
+    NoConsent = "no_consent",
+    /// The socket took no more.
+    SocketFull = "socket_full",
+    /// The packet fits no trunk datagram.
+    TooLarge = "too_large",
+    /// A channel message that was too large, not text, too frequent, or on a channel that is not served.
+    ChannelMessage = "channel_message",
+    /// An event was larger than the client takes.
+    ChannelOversize = "channel_oversize",
+}
+
+impl From<TrunkError> for Reason {
+    fn from(error: TrunkError) -> Self {
+        match error {
+            TrunkError::Length => Self::TrunkLength,
+            TrunkError::Magic => Self::TrunkMagic,
+            TrunkError::UnknownKey => Self::TrunkKey,
+            TrunkError::Tag => Self::TrunkTag,
+            TrunkError::Record => Self::TrunkRecord,
+        }
+    }
+}
+
+/// One plain counter per reason.
+#[derive(Clone, Debug)]
+pub struct Drops([u64; Reason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; Reason::ALL.len()])
+    }
+}
+
+impl Drops {
+    /// Counts one drop.
+    pub fn count(&mut self, reason: Reason) {
+        self[reason] += 1;
+    }
+
+    /// The sum over all reasons.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl Index<Reason> for Drops {
+    type Output = u64;
+
+    fn index(&self, reason: Reason) -> &u64 {
+        &self.0[reason as usize]
+    }
+}
+
+impl IndexMut<Reason> for Drops {
+    fn index_mut(&mut self, reason: Reason) -> &mut u64 {
+        &mut self.0[reason as usize]
+    }
+}

@@ -1,0 +1,515 @@
+//! One call, sans-IO: packets, commands and the time go in; packets for hops, an answer, and a deadline come out.
+//!
+//! A [`Session`] joins one str0m engine with what the engine leaves to its user: whose packets may reach it ([`crate::proof`]),
+//! where its packets go ([`crate::hops`]), what the client's SDP really means ([`crate::sdp`]), the voice and the events
+//! ([`crate::audio`], [`crate::channel`]), and how long all that lives ([`crate::life`]).
+//!
+//! The engine wants one mutation, then a full drain of its output, then the next mutation. So what an event calls for (a
+//! write to the channel, an RTP packet) is done after the drain that brought the event, never inside it.
+//!
+//! A session never reads a clock or a random number: both are arguments. It never logs about packets.
+
+mod engine;
+mod voice;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId};
+use firsthop_shared::packet::{PacketClass, classify};
+use firsthop_shared::token::{IcePassword, Ufrag};
+use str0m::change::SdpOffer;
+use str0m::net::{Protocol, Receive};
+use str0m::{Candidate, IceCreds, Input, Rtc, RtcConfig};
+
+use crate::audio::ConversationCounters;
+use crate::channel::Channel;
+use crate::dtls::Identity;
+use crate::hops::{Destination, PathIndex, PathKey, Paths};
+use crate::life::{EndReason, Life, State};
+use crate::limits;
+use crate::proof::{Checks, Meaning};
+use crate::reason::{Drops, Reason};
+use crate::sdp::{AnswerParts, Offer, OfferError, compose};
+
+use voice::Voice;
+
+/// An ingress point as a session knows it: an address that its answer advertises.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Advertised {
+    /// The ingress.
+    pub ingress: IngressId,
+    /// One of its addresses.
+    pub address: SocketAddr,
+}
+
+/// Our half of the ICE credentials.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials {
+    /// The minted, routable ufrag.
+    pub ufrag: Ufrag,
+    /// The password derived from it.
+    pub password: IcePassword,
+}
+
+impl Credentials {
+    fn to_engine(self) -> IceCreds {
+        IceCreds {
+            ufrag: self.ufrag.as_str().to_owned(),
+            pass: self.password.as_str().to_owned(),
+        }
+    }
+}
+
+/// What a session is made of.
+#[derive(Clone, Debug)]
+pub struct NewSession<'a> {
+    /// Its id, minted by signaling.
+    pub id: SessionId,
+    /// When signaling created the call, in milliseconds since the Unix epoch.
+    pub created: u64,
+    /// Our ICE credentials.
+    pub credentials: Credentials,
+    /// The client's SDP offer.
+    pub offer: &'a str,
+    /// The addresses to advertise, best first.
+    pub advertised: Vec<Advertised>,
+    /// Random: RTP and event ids begin with it.
+    pub seed: u64,
+}
+
+/// A packet of the client's, as a record brought it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The client's address.
+    pub client: ClientAddr,
+    /// The ingress that it used.
+    pub ingress: IngressId,
+    /// Whether it came by TCP.
+    pub tcp: bool,
+    /// The relay core that sent the record.
+    pub hop: Hop,
+    /// That relay's name for the flow.
+    pub handle: FlowHandle,
+}
+
+/// A packet for a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outgoing {
+    /// Where it goes.
+    pub to: Destination,
+    /// The packet.
+    pub payload: Vec<u8>,
+}
+
+/// What sessions send and drop in one turn.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// The packets, in order.
+    pub sends: Vec<Outgoing>,
+    /// The drops.
+    pub drops: Drops,
+}
+
+/// One call.
+pub struct Session {
+    id: SessionId,
+    created: u64,
+    rtc: Rtc,
+    credentials: Credentials,
+    /// The client's ufrag and password.
+    remote: (String, String),
+    advertised: Vec<Advertised>,
+    paths: Paths,
+    checks: Checks,
+    channel: Channel,
+    voice: Voice,
+    life: Life,
+    engine_deadline: Instant,
+    /// When a full channel is tried again.
+    channel_retry: Option<Instant>,
+    /// DTLS that came before its address was validated.
+    early: Vec<(PathKey, Vec<u8>)>,
+    /// Where this input's packets begin in the outbox.
+    sends_begin: usize,
+    answers: u64,
+    drops: u64,
+    /// A fault for tests of what a panic does to the neighbours.
+    #[cfg(test)]
+    pub(crate) panic_next: bool,
+}
+
+/// What a session was, for the log line at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// How long it lived, and its setup times.
+    pub life: LifeSummary,
+    /// How often media moved to another path.
+    pub moves: u32,
+    /// How many ICE restarts there were.
+    pub restarts: u64,
+    /// How many packets and messages were dropped.
+    pub drops: u64,
+    /// What happened to the audio.
+    pub audio: ConversationCounters,
+}
+
+/// Times of a session, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct LifeSummary {
+    /// From answer to end.
+    pub duration_ms: u64,
+    /// From the answer to the first verified check.
+    pub first_check_ms: Option<u64>,
+    /// From the answer to the first answered check of ours.
+    pub ice_ms: Option<u64>,
+    /// From the answer to DTLS being up.
+    pub dtls_ms: Option<u64>,
+    /// How often the client was lost for a while.
+    pub interruptions: u32,
+}
+
+impl Session {
+    /// Makes a session and the answer to its client's offer.
+    ///
+    /// # Errors
+    /// [`OfferError`] when the offer cannot be served; a fault of ours is a panic, for the worker to catch.
+    pub fn create(
+        identity: &Identity,
+        new: NewSession<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(Self, String), OfferError> {
+        let offer = Offer::parse(new.offer)?;
+        let mut rtc = RtcConfig::new()
+            .set_crypto_provider(identity.provider())
+            .set_dtls_cert(identity.certificate())
+            .set_local_ice_credentials(new.credentials.to_engine())
+            .set_rtp_mode(true)
+            .clear_codecs()
+            .enable_opus(true, false)
+            // Transport-wide congestion control costs a third of a packet's CPU and gives audio nothing.
+            .clear_extension_map()
+            .set_extension(1, str0m::rtp::Extension::AudioLevel)
+            .set_extension(4, str0m::rtp::Extension::RtpMid)
+            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
+            .build(now);
+        for advertised in &new.advertised {
+            let candidate = Candidate::host(advertised.address, "udp")
+                .map_err(|error| OfferError::Malformed(error.to_string()))?;
+            rtc.add_local_candidate(candidate);
+        }
+        let channel = Channel::new(offer.channel_message_max(), now);
+        let mut session = Self {
+            id: new.id,
+            created: new.created,
+            rtc,
+            credentials: new.credentials,
+            remote: (String::new(), String::new()),
+            advertised: new.advertised,
+            paths: Paths::default(),
+            checks: Checks::default(),
+            channel,
+            voice: Voice::new(new.seed),
+            life: Life::new(now),
+            engine_deadline: now,
+            channel_retry: None,
+            early: Vec::new(),
+            sends_begin: 0,
+            answers: 0,
+            drops: 0,
+            #[cfg(test)]
+            panic_next: false,
+        };
+        let answer = session.negotiate(&offer, session.credentials, now, out)?;
+        Ok((session, answer))
+    }
+
+    /// Restarts ICE, or renegotiates: gives the engine another offer and returns the answer.
+    ///
+    /// When the client's credentials did not change, this is no restart: the answer then repeats ours, too
+    /// (RFC 8839 section 4.4.3.1.1), and the new ones are not used.
+    ///
+    /// # Errors
+    /// [`OfferError`] when the offer cannot be served; the session goes on as it was.
+    pub fn restart(
+        &mut self,
+        credentials: Credentials,
+        offer: &str,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<String, OfferError> {
+        let offer = Offer::parse(offer)?;
+        self.channel.renegotiated(offer.channel_message_max());
+        self.negotiate(&offer, credentials, now, out)
+    }
+
+    fn negotiate(
+        &mut self,
+        offer: &Offer,
+        credentials: Credentials,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<String, OfferError> {
+        let engine_offer = SdpOffer::from_sdp_string(&offer.for_engine())
+            .map_err(|error| OfferError::Malformed(error.to_string()))?;
+        let before = self.rtc.direct_api().local_ice_credentials();
+        let result = self.rtc.sdp_api().accept_offer(engine_offer);
+        // On a restart the engine makes up credentials. Ours go in whatever came of the offer: a client that tries again
+        // with the same offer must find the ones that it will then be told.
+        if self.rtc.direct_api().local_ice_credentials() != before {
+            self.credentials = credentials;
+            self.rtc
+                .direct_api()
+                .set_local_ice_credentials(credentials.to_engine());
+            self.paths.restarted();
+            self.checks.restarted();
+        }
+        self.remote = (
+            offer.ice_ufrag().to_owned(),
+            offer.ice_password().to_owned(),
+        );
+        let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
+        self.answers += 1;
+        let candidates: Vec<SocketAddr> = self.advertised.iter().map(|a| a.address).collect();
+        let text = compose(
+            offer,
+            &answer.to_sdp_string(),
+            &AnswerParts {
+                ufrag: self.credentials.ufrag.as_str(),
+                password: self.credentials.password.as_str(),
+                candidates: &candidates,
+                origin: u64::from(self.id.0),
+                version: self.answers,
+            },
+        )?;
+        self.feed(Input::Timeout(now), None, now, out);
+        Ok(text)
+    }
+
+    /// Takes a packet of the client's.
+    pub fn receive(&mut self, from: Arrival, packet: &[u8], now: Instant, out: &mut Outbox) {
+        #[cfg(test)]
+        assert!(!self.panic_next, "a fault made by a test");
+        if let Err(reason) = self.try_receive(from, packet, now, out) {
+            self.drop_one(reason, out);
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        from: Arrival,
+        packet: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Reason> {
+        if self.life.state() == State::Ended {
+            return Err(Reason::Ended);
+        }
+        let destination = self
+            .advertised
+            .iter()
+            .find(|a| a.ingress == from.ingress && a.address.is_ipv6() == from.client.is_ipv6())
+            .map(|a| a.address)
+            .ok_or(Reason::UnknownIngress)?;
+        let key = PathKey {
+            client: from.client,
+            ingress: from.ingress,
+            tcp: from.tcp,
+        };
+        let known = self.paths.heard(&key, from.hop, from.handle, now);
+        let path = match classify(packet) {
+            PacketClass::Stun => self.receive_stun(known, &key, from, packet, now)?,
+            class @ (PacketClass::Dtls | PacketClass::Rtp) => {
+                let path = known.ok_or(Reason::Unvalidated)?;
+                if !self.paths.is_validated(path) {
+                    return self.hold(class, key, packet);
+                }
+                if class == PacketClass::Rtp {
+                    self.voice.announce(&mut self.rtc, packet);
+                }
+                path
+            }
+            PacketClass::Empty | PacketClass::Other => return Err(Reason::NotWebrtc),
+        };
+        self.input(path, &key, destination, packet, now, out)?;
+        if !self.early.is_empty() && self.paths.is_validated(path) {
+            let (held, rest) = std::mem::take(&mut self.early)
+                .into_iter()
+                .partition(|(at, _)| *at == key);
+            self.early = rest;
+            let held: Vec<(PathKey, Vec<u8>)> = held;
+            for (_, packet) in held {
+                self.input(path, &key, destination, &packet, now, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the engine a packet that has passed every check.
+    fn input(
+        &mut self,
+        path: PathIndex,
+        key: &PathKey,
+        destination: SocketAddr,
+        packet: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Reason> {
+        let protocol = if key.tcp {
+            Protocol::Tcp
+        } else {
+            Protocol::Udp
+        };
+        let received = Receive::new(protocol, key.client.get(), destination, packet)
+            .map_err(|_| Reason::Unparsable)?;
+        self.feed(Input::Receive(now, received), Some(path), now, out);
+        Ok(())
+    }
+
+    /// Keeps DTLS from a path that a verified request opened, until the answer to our check validates it.
+    ///
+    /// Networks reorder, and a client may begin DTLS before it answers us; without this its first flight is lost, and many
+    /// clients repeat it only after a second. The engine sees nothing of it before the proof.
+    fn hold(&mut self, class: PacketClass, key: PathKey, packet: &[u8]) -> Result<(), Reason> {
+        if class != PacketClass::Dtls
+            || self.life.connected_at().is_some()
+            || self.early.len() == limits::EARLY_PACKETS
+        {
+            return Err(Reason::Unvalidated);
+        }
+        self.early.push((key, packet.to_vec()));
+        Ok(())
+    }
+
+    /// Judges a STUN message, and keeps what it proves.
+    fn receive_stun(
+        &mut self,
+        known: Option<PathIndex>,
+        key: &PathKey,
+        from: Arrival,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<PathIndex, Reason> {
+        let local = (
+            self.credentials.ufrag.as_bytes(),
+            self.credentials.password.as_bytes(),
+        );
+        let remote = (self.remote.0.as_bytes(), self.remote.1.as_bytes());
+        match self.checks.judge(packet, key, local, remote)? {
+            Meaning::Request { nominates } => {
+                let path = match known {
+                    Some(path) => path,
+                    None => self
+                        .paths
+                        .admit(*key, from.hop, from.handle, now)
+                        .ok_or(Reason::TooManyPaths)?,
+                };
+                self.life.checked(now);
+                self.paths.requested(path, nominates, now);
+                Ok(path)
+            }
+            Meaning::Proof => {
+                // A path may have made room between the check and its answer.
+                let path = known.ok_or(Reason::StunUnmatched)?;
+                self.life.answered(now);
+                self.paths.answered(path, now);
+                Ok(path)
+            }
+            Meaning::Refusal => known.ok_or(Reason::StunUnmatched),
+        }
+    }
+
+    /// Does what is due at `now`. Call when [`Session::deadline`] has come; earlier does no harm.
+    pub fn timeout(&mut self, now: Instant, out: &mut Outbox) {
+        self.life.poll(now);
+        if self.life.state() == State::Ended {
+            self.farewell(now, out);
+            return;
+        }
+        if now >= self.engine_deadline {
+            self.feed(Input::Timeout(now), None, now, out);
+        } else {
+            self.act(now, out);
+        }
+    }
+
+    /// Ends the session: tells the client by DTLS, where that is up.
+    pub fn end(&mut self, reason: EndReason, now: Instant, out: &mut Outbox) {
+        if self.life.state() != State::Ended {
+            self.life.end(reason, now);
+            self.farewell(now, out);
+        }
+    }
+
+    /// When [`Session::timeout`] is due: engine, life, and audio on the grid that packs it with other sessions'.
+    #[must_use]
+    pub fn deadline(&self, grid: impl Fn(Instant) -> Instant) -> Option<Instant> {
+        if self.life.state() == State::Ended {
+            return None;
+        }
+        let audio = self.voice.deadline().map(grid);
+        let waits = [
+            Some(self.engine_deadline),
+            self.life.deadline(),
+            audio,
+            self.channel_retry,
+            self.media_deadline(),
+        ];
+        waits.into_iter().flatten().min()
+    }
+
+    /// Where the session stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.life.state()
+    }
+
+    /// Why it ended, once it has.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.life.end_reason()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// When signaling created it, in milliseconds since the Unix epoch: with the id, its name.
+    #[must_use]
+    pub fn created(&self) -> u64 {
+        self.created
+    }
+
+    /// Every place where a relay knows the session: each gets a close record at the end.
+    pub fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
+        self.paths.all()
+    }
+
+    /// What it was, for the log.
+    #[must_use]
+    pub fn summary(&self, now: Instant) -> Summary {
+        let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let [first_check, ice, dtls] = self.life.setup().map(|d| d.map(ms));
+        Summary {
+            life: LifeSummary {
+                duration_ms: ms(self.life.duration(now)),
+                first_check_ms: first_check,
+                ice_ms: ice,
+                dtls_ms: dtls,
+                interruptions: self.life.interruptions(),
+            },
+            moves: self.paths.moves(),
+            restarts: self.answers.saturating_sub(1),
+            drops: self.drops,
+            audio: self.voice.counters(),
+        }
+    }
+
+    fn drop_one(&mut self, reason: Reason, out: &mut Outbox) {
+        self.drops += 1;
+        out.drops.count(reason);
+    }
+}

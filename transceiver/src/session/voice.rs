@@ -1,0 +1,218 @@
+//! The voice of one call: between the engine's RTP and the [`Conversation`] with the backend.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use str0m::Rtc;
+use str0m::media::{Direction, MediaKind, Mid, Pt};
+use str0m::rtp::{RtpPacket, RtpWrite, Ssrc};
+
+use crate::audio::{
+    Codec, CodecError, Conversation, ConversationCounters, ConversationSettings, Echo,
+    EncoderSettings, RtpIn,
+};
+use crate::limits;
+
+/// Notices of the channel's own that may wait beside the backend's events.
+const NOTICES: usize = 16;
+
+/// The audio of one session.
+pub(super) struct Voice {
+    media: Option<Media>,
+    conversation: Option<Conversation>,
+    failed: Option<CodecError>,
+    started: bool,
+    /// Events that go before the backend's: notices, and what a full channel gave back.
+    first: VecDeque<String>,
+    /// SSRCs that no SDP announced and that the engine was told of.
+    announced: Vec<u32>,
+}
+
+struct Media {
+    mid: Mid,
+    pt: Pt,
+    sends: bool,
+}
+
+impl Voice {
+    /// Everything random about the session's audio comes from `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        let settings = ConversationSettings {
+            codec: Codec::Opus,
+            encoder: EncoderSettings::default(),
+            playout: Echo::playout_settings(),
+        };
+        // RFC 3550 section 5.1: random starts. Above 32,767 a sequence number could wrap before the client has seen one.
+        let sequence = (seed & 0x7fff) as u16;
+        let timestamp = (seed >> 16) as u32;
+        let (conversation, failed) =
+            match Conversation::new(Box::new(Echo::new(seed)), settings, sequence, timestamp) {
+                Ok(conversation) => (Some(conversation), None),
+                Err(error) => (None, Some(error)),
+            };
+        Self {
+            media: None,
+            conversation,
+            failed,
+            started: false,
+            first: VecDeque::new(),
+            announced: Vec::new(),
+        }
+    }
+
+    /// The engine negotiated a section.
+    pub(super) fn negotiated(&mut self, rtc: &Rtc, mid: Mid, kind: MediaKind) {
+        let Some(media) = rtc.media(mid).filter(|_| kind.is_audio()) else {
+            return;
+        };
+        if let Some(pt) = media.remote_pts().first() {
+            self.media = Some(Media {
+                mid,
+                pt: *pt,
+                sends: media.direction().is_sending(),
+            });
+        }
+    }
+
+    /// The client changed a section's direction.
+    pub(super) fn changed(&mut self, mid: Mid, direction: Direction) {
+        if let Some(media) = self.media.as_mut().filter(|media| media.mid == mid) {
+            media.sends = direction.is_sending();
+        }
+    }
+
+    /// Tells the engine of an SSRC that the SDP did not announce, before the first packet with it.
+    ///
+    /// The engine drops packets that neither an `a=ssrc` line nor a `mid` extension places. Embedded clients send neither.
+    /// The packet is not authenticated yet, hence the bound.
+    pub(super) fn announce(&mut self, rtc: &mut Rtc, packet: &[u8]) {
+        let Some(media) = &self.media else {
+            return;
+        };
+        let Some(&[_, second, _, _, _, _, _, _, a, b, c, d]) = packet.first_chunk::<12>() else {
+            return;
+        };
+        let ssrc = u32::from_be_bytes([a, b, c, d]);
+        if second & 0x7f != *media.pt
+            || ssrc == 0
+            || self.announced.contains(&ssrc)
+            || self.announced.len() == limits::UNANNOUNCED_SSRCS
+        {
+            return;
+        }
+        let mid = media.mid;
+        let mut api = rtc.direct_api();
+        if api.stream_rx(&Ssrc::from(ssrc)).is_none() {
+            api.expect_stream_rx(Ssrc::from(ssrc), None, mid, None);
+        }
+        self.announced.push(ssrc);
+    }
+
+    /// Takes an authenticated packet.
+    pub(super) fn received(&mut self, packet: RtpPacket, now: Instant) {
+        let ours = self
+            .media
+            .as_ref()
+            .is_some_and(|media| media.pt == packet.header.payload_type);
+        if let (true, Some(conversation)) = (ours, &mut self.conversation) {
+            let _ = conversation.received(
+                RtpIn {
+                    ssrc: *packet.header.ssrc,
+                    sequence: packet.header.sequence_number,
+                    timestamp: packet.header.timestamp,
+                    payload: packet.payload,
+                },
+                now,
+            );
+        }
+    }
+
+    /// Takes a message of the client's on the channel.
+    pub(super) fn client_event(&mut self, text: &str, now: Instant) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.client_event(text, now);
+        }
+    }
+
+    /// Puts an event of the channel's own in line.
+    pub(super) fn notify(&mut self, event: String) {
+        if self.first.len() < NOTICES {
+            self.first.push_back(event);
+        }
+    }
+
+    /// The next event for the client.
+    pub(super) fn next_event(&mut self) -> Option<String> {
+        self.first
+            .pop_front()
+            .or_else(|| self.conversation.as_mut()?.poll_event())
+    }
+
+    /// Takes an event back that the channel had no room for.
+    pub(super) fn put_back(&mut self, event: String) {
+        self.first.push_front(event);
+    }
+
+    /// Throws events away that no channel will take.
+    pub(super) fn discard_events(&mut self) {
+        while self.next_event().is_some() {}
+    }
+
+    /// Audio may be sent from here on.
+    pub(super) fn start(&mut self) {
+        if !self.started
+            && let Some(conversation) = &mut self.conversation
+        {
+            conversation.start_playing();
+            self.started = true;
+        }
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Why there is no codec, if there is none.
+    pub(super) fn failure(&self) -> Option<&CodecError> {
+        self.failed.as_ref()
+    }
+
+    /// Writes one due packet to the engine; the caller drains, and calls again until there is none.
+    pub(super) fn send_one(&mut self, rtc: &mut Rtc, now: Instant) -> bool {
+        let Some(conversation) = &mut self.conversation else {
+            return false;
+        };
+        // A client that does not receive still speaks: its frames are taken, and go nowhere.
+        while let Some(packet) = conversation.poll_packet(now) {
+            let Some(media) = self.media.as_ref().filter(|media| media.sends) else {
+                continue;
+            };
+            let mut api = rtc.direct_api();
+            let Some(stream) = api.stream_tx_by_mid(media.mid, None) else {
+                continue;
+            };
+            let write = RtpWrite::new(
+                media.pt,
+                packet.sequence.into(),
+                packet.timestamp,
+                now,
+                packet.payload,
+            );
+            stream.write_rtp(write.marker(packet.marker));
+            return true;
+        }
+        false
+    }
+
+    /// When the next frame, timer or concealment is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.conversation.as_ref()?.deadline()
+    }
+
+    pub(super) fn counters(&self) -> ConversationCounters {
+        self.conversation
+            .as_ref()
+            .map(Conversation::counters)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,383 @@
+//! The trunk sockets: one per worker on one address and port, steered by the shard byte, read and written in batches.
+//!
+//! A classic BPF program on the SO_REUSEPORT group returns byte 3 of the UDP payload, the trunk header's shard, and the
+//! kernel delivers to the socket of that index. Index order is bind order, so all sockets are bound in one place, in order, and
+//! live as long as the process. A shard without a socket falls to any of them, which drops and counts it.
+//!
+//! `unsafe` is confined to this file: three system calls that std and socket2 do not offer.
+#![allow(
+    unsafe_code,
+    reason = "setsockopt with BPF, recvmmsg, sendmmsg and SO_MEMINFO have no safe wrapper"
+)]
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+
+use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::limits;
+
+/// Where the trunk header keeps the shard.
+const SHARD_OFFSET: u32 = 3;
+
+/// What the kernel granted of the buffers that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// Receive buffer, in bytes as the kernel counts.
+    pub receive: usize,
+    /// Send buffer, in bytes as the kernel counts.
+    pub send: usize,
+}
+
+impl BufferSizes {
+    /// Whether the kernel gave less than was asked for (`net.core.rmem_max`, `wmem_max`). It doubles what it grants.
+    #[must_use]
+    pub fn capped(&self) -> bool {
+        self.receive.min(self.send) < 2 * limits::SOCKET_BUFFER
+    }
+}
+
+/// Binds `count` sockets to one address, and steers them by shard.
+///
+/// # Errors
+/// What the system said: an address in use, or not of this machine.
+pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<(Vec<UdpSocket>, BufferSizes)> {
+    let mut sockets = Vec::with_capacity(count);
+    let mut sizes = BufferSizes {
+        receive: usize::MAX,
+        send: usize::MAX,
+    };
+    let mut bound = address;
+    for index in 0..count {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_port(true)?;
+        // Refused sizes are capped, not failed: the caller reports.
+        let _ = socket.set_recv_buffer_size(limits::SOCKET_BUFFER);
+        let _ = socket.set_send_buffer_size(limits::SOCKET_BUFFER);
+        sizes.receive = sizes.receive.min(socket.recv_buffer_size()?);
+        sizes.send = sizes.send.min(socket.send_buffer_size()?);
+        if index == 0 {
+            bound = free_address(address)?;
+        }
+        socket.bind(&bound.into())?;
+        sockets.push(UdpSocket::from(socket));
+    }
+    if let Some(first) = sockets.first() {
+        steer_by_shard(first.as_raw_fd())?;
+    }
+    Ok((sockets, sizes))
+}
+
+/// Binds alone and lets go again: a port of another process is so noticed, and not joined. Port 0 becomes a real one.
+fn free_address(address: SocketAddr) -> io::Result<SocketAddr> {
+    UdpSocket::bind(address)?.local_addr()
+}
+
+fn steer_by_shard(fd: RawFd) -> io::Result<()> {
+    let mut program = [
+        // A = payload[SHARD_OFFSET]; return A
+        libc::sock_filter {
+            code: (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16,
+            jt: 0,
+            jf: 0,
+            k: SHARD_OFFSET,
+        },
+        libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_A) as u16,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        },
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: `fd` is an open socket; the option's value is a sock_fprog of the given length that points to `program`, and
+    // both outlive the call, which copies them.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// How many datagrams the kernel has dropped at this socket because its buffer was full.
+///
+/// Returns nothing on kernels that do not tell (before 4.12).
+#[must_use]
+pub fn kernel_drops(fd: RawFd) -> Option<u32> {
+    /// Index of the drop counter (`SK_MEMINFO_DROPS`).
+    const DROPS: usize = 8;
+    const VARIABLES: usize = 9;
+    let mut values = [0u32; VARIABLES];
+    let mut length = size_of_val(&values) as libc::socklen_t;
+    // SAFETY: `fd` is an open socket; `values` is writable for `length` bytes, and the kernel writes no more than that.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            values.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0 && length as usize == size_of_val(&values)).then_some(values[DROPS])
+}
+
+/// Buffers for one batch of received datagrams.
+pub struct ReceiveBatch {
+    buffers: Vec<u8>,
+    received: Vec<(SocketAddr, usize)>,
+}
+
+impl Default for ReceiveBatch {
+    fn default() -> Self {
+        Self {
+            buffers: vec![0; limits::DATAGRAMS_PER_TURN * Self::ROOM],
+            received: Vec::with_capacity(limits::DATAGRAMS_PER_TURN),
+        }
+    }
+}
+
+impl ReceiveBatch {
+    /// One byte more than a datagram may have, so that a longer one is seen to be longer.
+    const ROOM: usize = TRUNK_DATAGRAM_MAX + 1;
+
+    /// Receives what is there, up to [`limits::DATAGRAMS_PER_TURN`]; returns how many datagrams came.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is none, and what else the system says.
+    pub fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
+        const COUNT: usize = limits::DATAGRAMS_PER_TURN;
+        self.received.clear();
+        // SAFETY: all-zero is a valid value of these plain C structures.
+        let (mut names, mut vectors, mut headers): (
+            [libc::sockaddr_storage; COUNT],
+            [libc::iovec; COUNT],
+            [libc::mmsghdr; COUNT],
+        ) = unsafe { std::mem::zeroed() };
+        for (index, buffer) in self.buffers.chunks_exact_mut(Self::ROOM).enumerate() {
+            vectors[index] = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let header = &mut headers[index].msg_hdr;
+            header.msg_name = (&raw mut names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+        }
+        // SAFETY: `fd` is an open socket; each of the COUNT headers points to a name and one iovec, each iovec to its own
+        // chunk of `buffers`, and all of them live and are not touched otherwise until the call returns. No timeout.
+        let count = unsafe {
+            libc::recvmmsg(
+                fd,
+                headers.as_mut_ptr(),
+                COUNT as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        for (name, header) in names.iter().zip(&headers).take(count) {
+            let from = address(name).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+            self.received.push((from, header.msg_len as usize));
+        }
+        Ok(count)
+    }
+
+    /// The datagrams of the last batch, with their senders.
+    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        self.received
+            .iter()
+            .zip(self.buffers.chunks_exact(Self::ROOM))
+            .map(|((from, length), buffer)| (*from, &buffer[..(*length).min(buffer.len())]))
+    }
+}
+
+/// Sends datagrams in their order, with as few system calls as the system allows.
+///
+/// Returns how many were taken; the rest found the socket full.
+///
+/// # Errors
+/// What the system said about the first one not taken, when that is not a full socket.
+pub fn send_batch(fd: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
+    const COUNT: usize = 64;
+    let mut sent = 0;
+    for chunk in datagrams.chunks(COUNT) {
+        // SAFETY: all-zero is a valid value of these plain C structures.
+        let (mut vectors, mut headers): ([libc::iovec; COUNT], [libc::mmsghdr; COUNT]) =
+            unsafe { std::mem::zeroed() };
+        let names: Vec<socket2::SockAddr> = chunk.iter().map(|(to, _)| (*to).into()).collect();
+        for (index, ((_, bytes), name)) in chunk.iter().zip(&names).enumerate() {
+            vectors[index] = libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            };
+            let header = &mut headers[index].msg_hdr;
+            header.msg_name = name.as_ptr().cast_mut().cast();
+            header.msg_namelen = name.len();
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+        }
+        // SAFETY: `fd` is an open socket; each header points to a name and one iovec that points to a datagram, all of which
+        // outlive the call; the kernel only reads through them.
+        let count = unsafe {
+            libc::sendmmsg(
+                fd,
+                headers.as_mut_ptr(),
+                chunk.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+            )
+        };
+        match usize::try_from(count) {
+            Ok(count) => {
+                sent += count;
+                if count < chunk.len() {
+                    return Ok(sent);
+                }
+            }
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(sent),
+                    _ => Err(error),
+                };
+            }
+        }
+    }
+    Ok(sent)
+}
+
+fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match libc::c_int::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the kernel filled the storage with an address of this family; it is large enough and aligned for it.
+            let v4 = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddr::from((ip, u16::from_be(v6.sin6_port))))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn loopback() -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+    }
+
+    /// Waits for a batch by blocking in the kernel until the socket is readable.
+    fn receive(socket: &UdpSocket, batch: &mut ReceiveBatch) -> usize {
+        let mut poll = libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 5_000) };
+        assert_eq!(ready, 1, "nothing came within 5 s");
+        batch.receive(socket.as_raw_fd()).expect("a batch")
+    }
+
+    #[test]
+    fn a_datagram_reaches_the_socket_of_its_shard() {
+        let (sockets, _) = bind_group(loopback(), 4).expect("a group");
+        let to = sockets[0].local_addr().expect("an address");
+        let sender = UdpSocket::bind(loopback()).expect("a socket");
+        let mut sent = HashMap::new();
+        for n in 0..200u32 {
+            let shard = (n % 4) as u8;
+            let mut datagram = vec![b'F', b'H', 1, shard];
+            datagram.extend_from_slice(&n.to_be_bytes());
+            sender.send_to(&datagram, to).expect("sent");
+            *sent.entry(shard).or_insert(0) += 1;
+        }
+        let mut batch = ReceiveBatch::default();
+        for (shard, socket) in sockets.iter().enumerate() {
+            let mut count = 0;
+            while count < 50 {
+                count += receive(socket, &mut batch);
+                for (from, datagram) in batch.datagrams() {
+                    assert_eq!(usize::from(datagram[3]), shard);
+                    assert_eq!(from, sender.local_addr().expect("an address"));
+                }
+            }
+            assert_eq!(count, sent[&(shard as u8)]);
+        }
+    }
+
+    #[test]
+    fn a_batch_leaves_in_order_and_whole() {
+        let (sockets, _) = bind_group(loopback(), 1).expect("a group");
+        let to = sockets[0].local_addr().expect("an address");
+        let (senders, _) = bind_group(loopback(), 1).expect("a group");
+        let datagrams: Vec<Vec<u8>> = (0..150u8).map(|n| vec![n; 100 + usize::from(n)]).collect();
+        let batch: Vec<(SocketAddr, &[u8])> = datagrams.iter().map(|d| (to, &d[..])).collect();
+        assert_eq!(
+            send_batch(senders[0].as_raw_fd(), &batch).expect("sent"),
+            150
+        );
+        let mut received = Vec::new();
+        let mut batch = ReceiveBatch::default();
+        while received.len() < 150 {
+            receive(&sockets[0], &mut batch);
+            received.extend(batch.datagrams().map(|(_, bytes)| bytes.to_vec()));
+        }
+        assert_eq!(received, datagrams);
+        assert_eq!(kernel_drops(sockets[0].as_raw_fd()), Some(0));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_an_error_and_not_shared() {
+        let (sockets, _) = bind_group(loopback(), 2).expect("a group");
+        let taken = sockets[0].local_addr().expect("an address");
+        assert_eq!(
+            bind_group(taken, 1).expect_err("taken").kind(),
+            io::ErrorKind::AddrInUse
+        );
+    }
+
+    #[test]
+    fn ipv6_senders_are_told() {
+        let any = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let (sockets, _) = bind_group(any, 1).expect("a group");
+        let sender = UdpSocket::bind(any).expect("a socket");
+        let to = sockets[0].local_addr().expect("an address");
+        sender.send_to(b"FH\x01\x00", to).expect("sent");
+        let mut batch = ReceiveBatch::default();
+        receive(&sockets[0], &mut batch);
+        let (from, bytes) = batch.datagrams().next().expect("one");
+        assert_eq!(
+            (from, bytes),
+            (sender.local_addr().expect("an address"), &b"FH\x01\x00"[..])
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! What the control server asks of a worker, and the directory by which it finds the right one.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use firsthop_shared::address::{SessionId, ShardId};
+use firsthop_shared::control::ControlError;
+use tokio::sync::oneshot;
+
+use crate::session::{Advertised, Credentials};
+
+/// A session to make. The control server has checked the ufrag and looked the ingresses up.
+#[derive(Clone, Debug)]
+pub struct CreateSpec {
+    /// The session's id.
+    pub id: SessionId,
+    /// When signaling created the call, in milliseconds since the Unix epoch.
+    pub created: u64,
+    /// The name of the API key, for the log.
+    pub client: Option<String>,
+    /// Our ICE credentials.
+    pub credentials: Credentials,
+    /// The client's SDP offer.
+    pub offer: String,
+    /// The addresses to advertise, best first.
+    pub advertised: Vec<Advertised>,
+}
+
+/// An ICE restart.
+#[derive(Clone, Debug)]
+pub struct RestartSpec {
+    /// The session's id.
+    pub id: SessionId,
+    /// When the call was created: an id that was used again belongs to another call.
+    pub created: u64,
+    /// Our new ICE credentials.
+    pub credentials: Credentials,
+    /// The client's new offer.
+    pub offer: String,
+}
+
+/// A command, with the way back for its result.
+#[derive(Debug)]
+pub enum Command {
+    /// Make a session; the result is the SDP answer.
+    Create(
+        Box<CreateSpec>,
+        oneshot::Sender<Result<String, ControlError>>,
+    ),
+    /// Restart a session's ICE; the result is the SDP answer.
+    Restart(
+        Box<RestartSpec>,
+        oneshot::Sender<Result<String, ControlError>>,
+    ),
+    /// End a session; the result says whether there was one.
+    HangUp {
+        /// The session's id.
+        id: SessionId,
+        /// When the call was created.
+        created: u64,
+        /// Told whether the session was there.
+        reply: oneshot::Sender<bool>,
+    },
+}
+
+/// Which worker has which session.
+///
+/// Touched when a session is made, restarted, hung up or ends, and by no packet.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Arc<Mutex<HashMap<SessionId, ShardId>>>);
+
+impl Directory {
+    /// Takes an id for a shard; returns false when the id is taken.
+    pub fn reserve(&self, id: SessionId, shard: ShardId) -> bool {
+        match self.lock().entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(shard);
+                true
+            }
+        }
+    }
+
+    /// Gives an id back.
+    pub fn release(&self, id: SessionId) {
+        self.lock().remove(&id);
+    }
+
+    /// The shard that has the session.
+    #[must_use]
+    pub fn shard_of(&self, id: SessionId) -> Option<ShardId> {
+        self.lock().get(&id).copied()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, ShardId>> {
+        // No code panics while it holds the lock; were it so, the map would still be whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

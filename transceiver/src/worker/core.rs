@@ -1,0 +1,510 @@
+//! What a worker decides: datagrams, commands and the time go in; packed datagrams, results and counters come out.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use firsthop_shared::address::{BootId, Hop, Networks, SessionId, ShardId};
+use firsthop_shared::control::{ControlCode, ControlError};
+use firsthop_shared::fleet::Fleet;
+use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::replay::ReplayFilter;
+use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
+
+use super::command::{Command, CreateSpec, Directory, RestartSpec};
+use super::egress::Egress;
+use super::stats::Counters;
+use crate::dtls::Identity;
+use crate::hops::Destination;
+use crate::life::{EndReason, State};
+use crate::limits;
+use crate::reason::{Drops, Reason};
+use crate::sdp::OfferError;
+use crate::session::{Arrival, NewSession, Outbox, Session};
+
+/// What all workers share and what changes when a file does.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The keys of ufrags and trunks.
+    pub keyring: Arc<DataKeyring>,
+    /// The ingress points.
+    pub fleet: Arc<Fleet>,
+}
+
+/// What a worker is told at its start.
+#[derive(Clone, Debug)]
+pub struct CoreSettings {
+    /// Its shard.
+    pub shard: ShardId,
+    /// How many sessions it takes.
+    pub capacity: usize,
+    /// Who may send trunk datagrams.
+    pub networks: Networks,
+    /// Where sessions are looked up by the control server.
+    pub directory: Directory,
+    /// The grid of audio deadlines begins here, and so do seconds.
+    pub epoch: Instant,
+}
+
+struct Slot {
+    session: Session,
+    client: Option<String>,
+    /// The deadline that stands in the heap for this session.
+    armed: Option<Instant>,
+    state: State,
+}
+
+/// A worker without its socket.
+pub struct Core {
+    settings: CoreSettings,
+    shared: Shared,
+    identity: &'static Identity,
+    sessions: HashMap<SessionId, Slot>,
+    timers: BinaryHeap<Reverse<(Instant, SessionId)>>,
+    replay: ReplayFilter,
+    outbox: Outbox,
+    egress: Egress,
+    counters: Counters,
+    random: fn() -> u64,
+    unknown: UnknownBudget,
+}
+
+impl Core {
+    /// A worker without sessions. `random` gives random numbers: ids, seeds and boot ids are made of them.
+    #[must_use]
+    pub fn new(
+        settings: CoreSettings,
+        shared: Shared,
+        identity: &'static Identity,
+        random: fn() -> u64,
+    ) -> Self {
+        Self {
+            settings,
+            shared,
+            identity,
+            sessions: HashMap::new(),
+            timers: BinaryHeap::new(),
+            replay: ReplayFilter::default(),
+            outbox: Outbox::default(),
+            egress: Egress::new(BootId(random() as u32)),
+            counters: Counters::default(),
+            random,
+            unknown: UnknownBudget::default(),
+        }
+    }
+
+    /// Takes new keys and a new fleet.
+    pub fn reload(&mut self, shared: Shared) {
+        self.shared = shared;
+    }
+
+    /// Takes one trunk datagram from the socket.
+    pub fn datagram(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) {
+        self.counters.datagrams_in += 1;
+        let hop = Hop::new(from);
+        if !self.settings.networks.contains(hop.ip()) {
+            return self.outbox.drops.count(Reason::ForeignSender);
+        }
+        let keyring = Arc::clone(&self.shared.keyring);
+        let datagram = match trunk::open(&keyring, bytes) {
+            Ok(datagram) => datagram,
+            Err(error) => return self.outbox.drops.count(error.into()),
+        };
+        let secs = self.seconds(now);
+        if !self
+            .replay
+            .accept(datagram.header.boot, datagram.header.sequence, secs)
+        {
+            return self.outbox.drops.count(Reason::Replay);
+        }
+        let foreign = datagram.header.shard != self.settings.shard;
+        for record in datagram.records() {
+            self.counters.records_in += 1;
+            if foreign {
+                self.outbox.drops.count(Reason::ForeignShard);
+            } else if record.header.kind != RecordKind::Packet {
+                self.outbox.drops.count(Reason::RecordKind);
+            } else {
+                self.record(hop, &record, now);
+            }
+        }
+    }
+
+    fn record(&mut self, hop: Hop, record: &Record<'_>, now: Instant) {
+        let header = &record.header;
+        if !self.sessions.contains_key(&header.session) {
+            self.outbox.drops.count(Reason::UnknownSession);
+            // The relay that sent this stops when told so; told rarely, it stops a little later.
+            if self.unknown.take(self.seconds(now)) {
+                let reply = RecordHeader {
+                    kind: RecordKind::UnknownSession,
+                    proven: false,
+                    owner: None,
+                    payload_len: 0,
+                    ..*header
+                };
+                self.push(hop, &reply, &[]);
+            }
+            return;
+        }
+        let arrival = Arrival {
+            client: header.client,
+            ingress: header.ingress,
+            tcp: header.tcp,
+            hop,
+            handle: header.handle,
+        };
+        self.with(header.session, now, |session, out| {
+            session.receive(arrival, record.payload, now, out);
+        });
+    }
+
+    /// Carries a command out, and answers it.
+    pub fn command(&mut self, command: Command, now: Instant) {
+        match command {
+            // Who asked may have gone: then nobody hears the answer, and the session is reaped.
+            Command::Create(spec, reply) => {
+                let id = spec.id;
+                let result = self.create(*spec, now);
+                if result.is_err() {
+                    self.counters.refused += 1;
+                    self.settings.directory.release(id);
+                }
+                let _ = reply.send(result);
+            }
+            Command::Restart(spec, reply) => {
+                let _ = reply.send(self.restart(&spec, now));
+            }
+            Command::HangUp { id, created, reply } => {
+                let ours = self.is_session(id, created);
+                if ours {
+                    self.with(id, now, |session, out| {
+                        session.end(EndReason::HungUp, now, out);
+                    });
+                }
+                let _ = reply.send(ours);
+            }
+        }
+    }
+
+    fn create(&mut self, spec: CreateSpec, now: Instant) -> Result<String, ControlError> {
+        if self.sessions.len() >= self.settings.capacity {
+            return Err(ControlError::new(ControlCode::Full, "the worker is full"));
+        }
+        if self.sessions.contains_key(&spec.id) {
+            return Err(ControlError::new(
+                ControlCode::SessionExists,
+                "the session id is taken",
+            ));
+        }
+        let seed = (self.random)();
+        let identity = self.identity;
+        let outbox = &mut self.outbox;
+        let new = NewSession {
+            id: spec.id,
+            created: spec.created,
+            credentials: spec.credentials,
+            offer: &spec.offer,
+            advertised: spec.advertised,
+            seed,
+        };
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            Session::create(identity, new, now, outbox)
+        }));
+        let (session, answer) = match made {
+            Ok(Ok(made)) => made,
+            Ok(Err(error)) => return Err(refusal(&error)),
+            Err(_) => {
+                tracing::error!(session = spec.id.0, "an offer made the engine panic");
+                return Err(internal("the offer could not be processed"));
+            }
+        };
+        self.counters.created += 1;
+        self.counters.states[State::Created as usize] += 1;
+        self.sessions.insert(
+            spec.id,
+            Slot {
+                session,
+                client: spec.client,
+                armed: None,
+                state: State::Created,
+            },
+        );
+        self.settle(spec.id, now);
+        Ok(answer)
+    }
+
+    fn restart(&mut self, spec: &RestartSpec, now: Instant) -> Result<String, ControlError> {
+        let gone = || ControlError::new(ControlCode::UnknownSession, "there is no such session");
+        if !self.is_session(spec.id, spec.created) {
+            return Err(gone());
+        }
+        let result = self
+            .with(spec.id, now, |session, out| {
+                session.restart(spec.credentials, &spec.offer, now, out)
+            })
+            .ok_or_else(|| internal("the session failed"))?;
+        self.counters.restarts += u64::from(result.is_ok());
+        result.map_err(|error| refusal(&error))
+    }
+
+    fn is_session(&self, id: SessionId, created: u64) -> bool {
+        self.sessions
+            .get(&id)
+            .is_some_and(|slot| slot.session.created() == created)
+    }
+
+    /// Serves timers that are due, up to [`limits::TIMERS_PER_TURN`]; returns whether more are due.
+    pub fn timers(&mut self, now: Instant) -> bool {
+        for _ in 0..limits::TIMERS_PER_TURN {
+            match self.timers.peek() {
+                Some(Reverse((at, _))) if *at <= now => {}
+                _ => return false,
+            }
+            let Some(Reverse((at, id))) = self.timers.pop() else {
+                return false;
+            };
+            let Some(slot) = self.sessions.get_mut(&id) else {
+                continue;
+            };
+            if slot.armed != Some(at) {
+                continue;
+            }
+            slot.armed = None;
+            self.counters.timers += 1;
+            let late = u64::try_from(now.duration_since(at).as_micros()).unwrap_or(u64::MAX);
+            self.counters.timer_late_us = self.counters.timer_late_us.max(late);
+            self.with(id, now, |session, out| session.timeout(now, out));
+        }
+        true
+    }
+
+    /// When [`Core::timers`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Ends every session.
+    pub fn stop(&mut self, now: Instant) {
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.with(id, now, |session, out| {
+                session.end(EndReason::Stopped, now, out);
+            });
+        }
+    }
+
+    /// Calls into one session. A panic ends that session and no other.
+    fn with<T>(
+        &mut self,
+        id: SessionId,
+        now: Instant,
+        call: impl FnOnce(&mut Session, &mut Outbox) -> T,
+    ) -> Option<T> {
+        let slot = self.sessions.get_mut(&id)?;
+        let outbox = &mut self.outbox;
+        // What a panic leaves half done is the session, which is given up, and whole packets in the outbox.
+        let result = catch_unwind(AssertUnwindSafe(|| call(&mut slot.session, outbox)));
+        match result {
+            Ok(value) => {
+                self.settle(id, now);
+                Some(value)
+            }
+            Err(_) => {
+                tracing::error!(session = id.0, "a session panicked and is given up");
+                self.forward(id);
+                self.finish(id, EndReason::Panicked, now);
+                None
+            }
+        }
+    }
+
+    /// After a call into a session: packets go to the trunk, the timer is set, an ended session leaves.
+    fn settle(&mut self, id: SessionId, now: Instant) {
+        self.forward(id);
+        let Some(slot) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let state = slot.session.state();
+        if state != slot.state {
+            self.counters.states[slot.state as usize] -= 1;
+            self.counters.states[state as usize] += 1;
+            if state == State::Live && slot.state != State::Interrupted {
+                self.counters.connected += 1;
+            }
+            slot.state = state;
+        }
+        if let Some(reason) = slot.session.end_reason() {
+            self.finish(id, reason, now);
+            return;
+        }
+        let epoch = self.settings.epoch;
+        let due = slot.session.deadline(|at| on_grid(epoch, at));
+        if let Some(due) = due
+            && slot.armed.is_none_or(|armed| due < armed)
+        {
+            slot.armed = Some(due);
+            self.timers.push(Reverse((due, id)));
+            self.bound_timers();
+        }
+    }
+
+    /// Entries of earlier deadlines stay in the heap until they come up; too many of them are swept at once.
+    fn bound_timers(&mut self) {
+        if self.timers.len() > 64 + 8 * self.sessions.len() {
+            let sessions = &self.sessions;
+            self.timers = sessions
+                .iter()
+                .filter_map(|(id, slot)| Some(Reverse((slot.armed?, *id))))
+                .collect();
+        }
+    }
+
+    /// Moves what the session sent from the outbox to its trunks.
+    fn forward(&mut self, id: SessionId) {
+        let sends = std::mem::take(&mut self.outbox.sends);
+        for outgoing in &sends {
+            let header = record_to(id, RecordKind::Packet, &outgoing.to);
+            self.push(outgoing.to.hop, &header, &outgoing.payload);
+        }
+        // The vector's memory is used again.
+        self.outbox.sends = sends;
+        self.outbox.sends.clear();
+    }
+
+    fn push(&mut self, hop: Hop, header: &RecordHeader, payload: &[u8]) {
+        if !self.egress.push(hop, header, payload) {
+            self.outbox.drops.count(Reason::TooLarge);
+        }
+    }
+
+    fn finish(&mut self, id: SessionId, reason: EndReason, now: Instant) {
+        let Some(slot) = self.sessions.remove(&id) else {
+            return;
+        };
+        self.settings.directory.release(id);
+        self.counters.states[slot.state as usize] -= 1;
+        self.counters.ended[reason as usize] += 1;
+        let destinations: Vec<Destination> = slot.session.destinations().collect();
+        for to in destinations {
+            let header = record_to(id, RecordKind::Close, &to);
+            self.push(to.hop, &header, &[]);
+        }
+        let summary = slot.session.summary(now);
+        let audio = &summary.audio;
+        tracing::info!(
+            session = id.0,
+            created = slot.session.created(),
+            client = slot.client.as_deref().unwrap_or("-"),
+            reason = reason.label(),
+            duration_ms = summary.life.duration_ms,
+            first_check_ms = summary.life.first_check_ms,
+            ice_ms = summary.life.ice_ms,
+            dtls_ms = summary.life.dtls_ms,
+            interruptions = summary.life.interruptions,
+            moves = summary.moves,
+            restarts = summary.restarts,
+            drops = summary.drops,
+            packets_in = audio.uplink.received,
+            frames_out = audio.playout.frames,
+            underruns = audio.playout.underruns,
+            "session ended"
+        );
+    }
+
+    /// The packed datagrams, to be flushed once a turn, or when they are full.
+    pub fn egress(&mut self) -> &mut Egress {
+        &mut self.egress
+    }
+
+    /// Signs and sends what is there; see [`Egress::flush`].
+    pub fn flush(&mut self, send: impl FnOnce(&[(Hop, &[u8])])) {
+        let key = self.shared.keyring.active();
+        let random = self.random;
+        let (datagrams, records) = self.egress.flush(key, || BootId(random() as u32), send);
+        self.counters.datagrams_out += datagrams;
+        self.counters.records_out += records;
+    }
+
+    /// The counters, for the loop to add its own.
+    pub fn counters(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// The drops, for the loop to add its own.
+    pub fn drops(&mut self) -> &mut Drops {
+        &mut self.outbox.drops
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn seconds(&self, now: Instant) -> u32 {
+        let secs = now.saturating_duration_since(self.settings.epoch).as_secs();
+        u32::try_from(secs).unwrap_or(u32::MAX)
+    }
+}
+
+fn record_to(session: SessionId, kind: RecordKind, to: &Destination) -> RecordHeader {
+    RecordHeader {
+        kind,
+        client: to.key.client,
+        tcp: to.key.tcp,
+        proven: to.proven,
+        ingress: to.key.ingress,
+        session,
+        handle: to.handle,
+        owner: None,
+        payload_len: 0,
+    }
+}
+
+/// The next point of the audio grid at or after `at`.
+fn on_grid(epoch: Instant, at: Instant) -> Instant {
+    let step = limits::AUDIO_GRID.as_nanos();
+    let past = at.saturating_duration_since(epoch).as_nanos();
+    let point = past.div_ceil(step) * step;
+    epoch + Duration::from_nanos(u64::try_from(point).unwrap_or(u64::MAX))
+}
+
+fn refusal(error: &OfferError) -> ControlError {
+    let code = match error {
+        OfferError::Malformed(_) => ControlCode::BadOffer,
+        OfferError::Unsupported(_) => ControlCode::UnsupportedOffer,
+    };
+    ControlError::new(code, error.to_string())
+}
+
+fn internal(message: &str) -> ControlError {
+    ControlError::new(ControlCode::Internal, message)
+}
+
+/// How many unknown-session records may still leave in this second.
+#[derive(Default)]
+struct UnknownBudget {
+    second: u32,
+    spent: u32,
+}
+
+impl UnknownBudget {
+    fn take(&mut self, second: u32) -> bool {
+        if self.second != second {
+            self.second = second;
+            self.spent = 0;
+        }
+        let allowed = self.spent < limits::UNKNOWN_PER_SEC;
+        self.spent += u32::from(allowed);
+        allowed
+    }
+}
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

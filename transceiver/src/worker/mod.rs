@@ -1,0 +1,16 @@
+//! A worker: one thread, one runtime, one trunk socket, and the sessions of one shard.
+//!
+//! [`Core`] decides everything and touches no socket and no clock; [`run`] feeds it in turns. Sessions need no lock, because
+//! the kernel delivers a shard's datagrams to its own worker.
+
+mod command;
+mod core;
+mod egress;
+mod run;
+mod stats;
+
+pub use command::{Command, CreateSpec, Directory, RestartSpec};
+pub use core::{Core, CoreSettings, Shared};
+pub use egress::Egress;
+pub use run::{Worker, spawn};
+pub use stats::WorkerStats;

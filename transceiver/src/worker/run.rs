@@ -1,0 +1,206 @@
+//! A worker's thread: a single-threaded runtime, pinned, that feeds the core in bounded turns.
+
+use std::future::pending;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use firsthop_shared::address::Hop;
+use tokio::io::Interest;
+use tokio::sync::{mpsc, watch};
+
+use super::command::Command;
+use super::core::{Core, Shared};
+use super::stats::WorkerStats;
+use crate::limits;
+use crate::reason::Reason;
+use crate::socket::{self, ReceiveBatch};
+
+/// What a worker's thread is given.
+pub struct Worker {
+    /// Its sessions.
+    pub core: Core,
+    /// Its socket of the group, not blocking.
+    pub socket: UdpSocket,
+    /// Commands of the control server.
+    pub commands: mpsc::Receiver<Command>,
+    /// New keys and fleets.
+    pub shared: watch::Receiver<Shared>,
+    /// True when the process stops.
+    pub stop: watch::Receiver<bool>,
+    /// Where its counters are published.
+    pub stats: Arc<WorkerStats>,
+    /// The processor that it is pinned to.
+    pub cpu: Option<core_affinity::CoreId>,
+}
+
+/// Starts a worker's thread.
+///
+/// The thread ends after [`Worker::stop`] has become true and every session has been closed.
+///
+/// # Errors
+/// The system gave no thread.
+pub fn spawn(worker: Worker, name: String) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
+    std::thread::Builder::new().name(name).spawn(move || {
+        if let Some(cpu) = worker.cpu {
+            // Refused in some containers: slower then, not wrong.
+            core_affinity::set_for_current(cpu);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
+        runtime.block_on(run(worker))
+    })
+}
+
+/// What woke the worker.
+enum Wake {
+    Socket,
+    Timer,
+    Command(Option<Command>),
+    Shared,
+    Stop,
+}
+
+async fn run(worker: Worker) -> std::io::Result<()> {
+    let Worker {
+        mut core,
+        socket,
+        mut commands,
+        mut shared,
+        mut stop,
+        stats,
+        ..
+    } = worker;
+    let socket = tokio::net::UdpSocket::from_std(socket)?;
+    let mut batch = ReceiveBatch::default();
+    let mut meminfo_at = Instant::now();
+    let mut busy = false;
+
+    loop {
+        // 1. Wait for something to do; a turn that left work behind only looks.
+        let wake = if busy {
+            tokio::task::yield_now().await;
+            Wake::Socket
+        } else {
+            wait(&core, &socket, &mut commands, &mut shared, &mut stop).await
+        };
+        busy = false;
+        let now = Instant::now();
+
+        // 2. What changes for all sessions.
+        match wake {
+            Wake::Stop => break,
+            Wake::Shared => core.reload(shared.borrow_and_update().clone()),
+            Wake::Command(Some(command)) => core.command(command, now),
+            // The control server has gone: so will the stop signal come.
+            Wake::Command(None) | Wake::Socket | Wake::Timer => {}
+        }
+        for _ in 1..limits::COMMANDS_PER_TURN {
+            match commands.try_recv() {
+                Ok(command) => core.command(command, now),
+                Err(_) => break,
+            }
+        }
+
+        // 3. Timers first: what is due must not wait for a full socket.
+        busy |= core.timers(now);
+
+        // 4. One batch from the socket.
+        let fd = socket.as_raw_fd();
+        match socket.try_io(Interest::READABLE, || batch.receive(fd)) {
+            Ok(count) => {
+                let now = Instant::now();
+                for (from, bytes) in batch.datagrams() {
+                    core.datagram(from, bytes, now);
+                    if core.egress().is_full() {
+                        flush(&mut core, &socket);
+                    }
+                }
+                busy |= count == limits::DATAGRAMS_PER_TURN;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            // A relay that is down answers with ICMP, which shows up here: nothing is wrong with the socket.
+            Err(_) => core.counters().send_errors += 1,
+        }
+
+        // 5. What the turn made leaves, packed per hop.
+        flush(&mut core, &socket);
+
+        // 6. Counters become visible.
+        if now.duration_since(meminfo_at) >= Duration::from_secs(1) {
+            meminfo_at = now;
+            core.counters().kernel_drops = socket::kernel_drops(fd).unwrap_or(0).into();
+        }
+        publish(&mut core, &stats);
+    }
+
+    core.stop(Instant::now());
+    flush(&mut core, &socket);
+    publish(&mut core, &stats);
+    Ok(())
+}
+
+async fn wait(
+    core: &Core,
+    socket: &tokio::net::UdpSocket,
+    commands: &mut mpsc::Receiver<Command>,
+    shared: &mut watch::Receiver<Shared>,
+    stop: &mut watch::Receiver<bool>,
+) -> Wake {
+    let timer = async {
+        match core.deadline() {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        stopped = stop.wait_for(|stop| *stop) => {
+            // A closed channel means that the main thread has gone.
+            let _ = stopped;
+            Wake::Stop
+        }
+        Ok(()) = shared.changed() => Wake::Shared,
+        () = timer => Wake::Timer,
+        command = commands.recv(), if !commands.is_closed() => Wake::Command(command),
+        _ = socket.readable() => Wake::Socket,
+    }
+}
+
+fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
+    let mut full = 0;
+    let mut failed = 0;
+    core.flush(|datagrams| {
+        let list: Vec<(SocketAddr, &[u8])> = datagrams
+            .iter()
+            .map(|(hop, bytes)| (Hop::get(hop), *bytes))
+            .collect();
+        let mut rest = &list[..];
+        while !rest.is_empty() {
+            match socket::send_batch(socket.as_raw_fd(), rest) {
+                Ok(sent) => {
+                    full += rest.len() - sent;
+                    rest = &[];
+                }
+                // The error is about the first one not taken, or is an ICMP answer to an earlier one: go on behind it.
+                Err(_) => {
+                    failed += 1;
+                    rest = &rest[1..];
+                }
+            }
+        }
+    });
+    core.counters().send_errors += failed;
+    for _ in 0..full {
+        core.drops().count(Reason::SocketFull);
+    }
+}
+
+fn publish(core: &mut Core, stats: &WorkerStats) {
+    let drops = core.drops().clone();
+    stats.publish(core.counters(), &drops);
+}

@@ -1,0 +1,98 @@
+//! A worker's counters: plain integers on the packet path, published now and then for the metrics page.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::life::{EndReason, State};
+use crate::reason::{Drops, Reason};
+
+/// What a worker counts, as plain integers of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Sessions made.
+    pub created: u64,
+    /// Offers refused.
+    pub refused: u64,
+    /// ICE restarts.
+    pub restarts: u64,
+    /// Sessions that became live.
+    pub connected: u64,
+    /// Sessions ended, by reason.
+    pub ended: [u64; EndReason::ALL.len()],
+    /// Sessions now, by state.
+    pub states: [u64; State::ALL.len()],
+    /// Trunk datagrams received.
+    pub datagrams_in: u64,
+    /// Records received.
+    pub records_in: u64,
+    /// Trunk datagrams sent.
+    pub datagrams_out: u64,
+    /// Records sent.
+    pub records_out: u64,
+    /// Timers served.
+    pub timers: u64,
+    /// The largest lateness of a timer, in microseconds.
+    pub timer_late_us: u64,
+    /// Datagrams that the kernel dropped because the socket's buffer was full.
+    pub kernel_drops: u64,
+    /// Sends that the system refused for another reason than a full socket.
+    pub send_errors: u64,
+}
+
+macro_rules! published {
+    ($($name:ident),* $(,)?) => {
+        /// The same counters, as another thread may read them.
+        #[derive(Debug, Default)]
+        pub struct WorkerStats {
+            $(
+                #[doc = concat!("See [`Counters::", stringify!($name), "`].")]
+                pub $name: AtomicU64,
+            )*
+            /// See [`Counters::ended`].
+            pub ended: [AtomicU64; EndReason::ALL.len()],
+            /// See [`Counters::states`].
+            pub states: [AtomicU64; State::ALL.len()],
+            /// Drops, by reason.
+            pub drops: [AtomicU64; Reason::ALL.len()],
+        }
+
+        impl WorkerStats {
+            /// Makes the counters visible.
+            pub fn publish(&self, counters: &Counters, drops: &Drops) {
+                $(self.$name.store(counters.$name, Relaxed);)*
+                for (to, from) in self.ended.iter().zip(counters.ended) {
+                    to.store(from, Relaxed);
+                }
+                for (to, from) in self.states.iter().zip(counters.states) {
+                    to.store(from, Relaxed);
+                }
+                for reason in Reason::ALL {
+                    self.drops[reason as usize].store(drops[reason], Relaxed);
+                }
+            }
+        }
+    };
+}
+
+published!(
+    created,
+    refused,
+    restarts,
+    connected,
+    datagrams_in,
+    records_in,
+    datagrams_out,
+    records_out,
+    timers,
+    timer_late_us,
+    kernel_drops,
+    send_errors,
+);
+
+impl WorkerStats {
+    /// Sessions that have not ended.
+    #[must_use]
+    pub fn sessions(&self) -> u32 {
+        let sum: u64 = self.states.iter().map(|state| state.load(Relaxed)).sum();
+        u32::try_from(sum).unwrap_or(u32::MAX)
+    }
+}

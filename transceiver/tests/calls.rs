@@ -1,0 +1,491 @@
+//! Whole calls in one process, on a simulated clock and network: connect, hear oneself, move, restart, end.
+
+mod peer;
+
+use std::time::Duration;
+
+use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId};
+use firsthop_shared::packet::{PacketClass, classify};
+use firsthop_transceiver::hops::PathKey;
+use firsthop_transceiver::life::{EndReason, State};
+use firsthop_transceiver::limits;
+use firsthop_transceiver::reason::Reason;
+use firsthop_transceiver::session::Outgoing;
+
+use peer::{Call, addr, credentials, two_ingresses};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn is_media(outgoing: &Outgoing) -> bool {
+    classify(&outgoing.payload) == PacketClass::Rtp
+}
+
+#[test]
+fn a_call_connects_and_the_session_comes_first() {
+    let mut call = Call::live(1);
+    assert_eq!(call.client.heard.types()[0], "session.created");
+    let setup = call.session.summary(call.now).life;
+    println!("setup: {setup:?}");
+    assert!(setup.dtls_ms.expect("connected") < 500, "{setup:?}");
+    call.run(secs(1));
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
+fn the_answer_names_every_candidate_and_a_real_stream() {
+    let call = Call::new(2);
+    for line in [
+        "a=candidate:1 1 udp 2130706431 203.0.113.10 3478 typ host",
+        "a=candidate:2 1 udp 2130706175 203.0.113.20 3478 typ host",
+        "a=end-of-candidates",
+        "a=sendrecv",
+    ] {
+        assert!(call.answer.lines().any(|l| l == line), "{}", call.answer);
+    }
+    let ufrag = credentials(call.id, 0).ufrag;
+    assert!(call.answer.contains(&format!("a=ice-ufrag:{ufrag}\r\n")));
+    let msid = call.answer.lines().find_map(|l| l.strip_prefix("a=msid:"));
+    let stream = msid.and_then(|m| m.split(' ').next()).expect("a stream");
+    assert!(stream.len() > 4 && stream != "-", "{stream}");
+}
+
+#[test]
+fn what_the_client_says_comes_back_with_the_events_of_a_turn_in_order() {
+    let mut call = Call::live(3);
+    call.speak(false);
+    call.run(secs(1));
+    call.speak(true);
+    call.run(secs(3));
+    call.speak(false);
+    call.run(secs(3));
+    let loud = call
+        .client
+        .heard
+        .audio
+        .iter()
+        .filter(|(_, rms)| *rms > 500.0)
+        .count();
+    assert!(
+        loud > 50,
+        "{loud} loud packets of {}",
+        call.client.heard.packets
+    );
+    let types = call.client.heard.types();
+    let place = |name: &str| {
+        types
+            .iter()
+            .position(|t| t == name)
+            .unwrap_or_else(|| panic!("{name} in {types:?}"))
+    };
+    assert_eq!(place("session.created"), 0);
+    assert!(place("input_audio_buffer.speech_started") < place("output_audio_buffer.started"));
+    assert!(place("output_audio_buffer.started") < place("input_audio_buffer.speech_stopped"));
+    assert!(place("input_audio_buffer.speech_stopped") < place("output_audio_buffer.stopped"));
+}
+
+#[test]
+fn the_channel_answers_updates_and_refuses_what_it_must() {
+    let mut call = Call::live(4);
+    call.say(r#"{"type":"session.update","session":{"type":"realtime"}}"#);
+    call.say(r#"{"type":"input_audio_buffer.append","audio":"AAAA"}"#);
+    call.say("not JSON");
+    call.until(secs(2), |call| call.client.heard.events.len() == 4);
+    assert_eq!(
+        call.client.heard.types(),
+        ["session.created", "session.updated", "error", "error"]
+    );
+}
+
+#[test]
+fn a_flood_on_the_channel_is_cut_and_said() {
+    let mut call = Call::live(5);
+    for _ in 0..limits::CHANNEL_MESSAGES_BURST + 100 {
+        call.say(r#"{"type":"session.update","session":{"type":"realtime"}}"#);
+    }
+    call.run(secs(2));
+    let types = call.client.heard.types();
+    assert!(types.iter().any(|t| t == "error"));
+    let updated = types.iter().filter(|t| *t == "session.updated").count();
+    assert!(
+        updated <= limits::CHANNEL_MESSAGES_BURST as usize + 60,
+        "{updated}"
+    );
+    assert!(call.out.drops[Reason::ChannelMessage] > 0);
+}
+
+#[test]
+fn a_call_without_a_channel_is_a_call() {
+    let mut call = Call::with(6, false, &two_ingresses(), |offer| offer);
+    call.speak(true);
+    call.until(secs(5), |call| call.client.heard.packets > 50);
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
+fn candidates_in_the_offer_are_never_probed() {
+    let mut call = Call::with(7, true, &two_ingresses(), |offer| {
+        assert!(offer.contains("192.168.1.5"), "{offer}");
+        let local = "a=candidate:9 1 udp 2122260223 10.0.0.1 9 typ host\r\n\
+                     a=candidate:8 1 udp 2122260223 f5a2.local 9 typ host\r\na=ice-ufrag";
+        offer.replacen("a=ice-ufrag", local, 1)
+    });
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    call.run(secs(5));
+    let public = call.client.public;
+    assert!(call.sent.iter().all(|(_, o)| o.to.key.client == public));
+}
+
+#[test]
+fn dtls_and_rtp_from_an_address_that_ice_has_not_validated_have_no_effect() {
+    let mut call = Call::new(8);
+    let mut stranger = call.arrival(IngressId(0));
+    stranger.client = ClientAddr::new(addr("198.51.100.66:1"));
+    let hello = [22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    call.inject(stranger, &hello);
+    call.inject(
+        stranger,
+        &[0x80, 111, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2, 3],
+    );
+    assert_eq!(call.out.drops[Reason::Unvalidated], 2);
+    assert!(call.sent.is_empty());
+    assert_eq!(call.session.state(), State::Created);
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    let before = call.sent.len();
+    call.inject(stranger, &hello);
+    assert_eq!(call.out.drops[Reason::Unvalidated], 3);
+    assert_eq!(call.sent.len(), before);
+    call.speak(true);
+    let packets = call.client.heard.packets;
+    call.run(secs(2));
+    assert!(
+        call.client.heard.packets > packets + 50,
+        "the live call goes on"
+    );
+}
+
+#[test]
+fn a_valid_request_with_a_victim_s_address_gets_checks_and_never_media() {
+    let mut call = Call::live(9);
+    call.speak(true);
+    call.run(secs(1));
+    // The client's own next check, as if it came from the victim.
+    let victim = ClientAddr::new(addr("198.51.100.99:53"));
+    let captured = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let tap = captured.clone();
+    call.lose_up = Box::new(move |_, packet| {
+        if packet[..2] == [0, 1] {
+            tap.borrow_mut().push(packet.to_vec());
+        }
+        false
+    });
+    call.until(secs(10), |_| !captured.borrow().is_empty());
+    let mut from = call.arrival(IngressId(0));
+    from.client = victim;
+    let check = captured.borrow()[0].clone();
+    call.sent.clear();
+    call.inject(from, &check);
+    call.run(secs(25));
+    let to_victim: Vec<_> = call
+        .sent
+        .iter()
+        .filter(|(_, o)| o.to.key.client == victim)
+        .collect();
+    assert!(!to_victim.is_empty(), "the victim's address is checked");
+    assert!(
+        to_victim.len() < 20,
+        "{} packets to the victim",
+        to_victim.len()
+    );
+    assert!(
+        to_victim
+            .iter()
+            .all(|(_, o)| classify(&o.payload) == PacketClass::Stun)
+    );
+    assert!(to_victim.iter().all(|(_, o)| !o.to.proven));
+    let media = call
+        .sent
+        .iter()
+        .filter(|(_, o)| is_media(o) && o.to.key.client == call.client.public);
+    assert!(media.count() > 1_000, "the live call loses nothing");
+}
+
+#[test]
+fn both_ingresses_of_a_call_work_and_replies_leave_by_the_one_that_was_hit() {
+    let mut call = Call::live(10);
+    for ingress in [IngressId(0), IngressId(1)] {
+        let answered = call
+            .sent
+            .iter()
+            .any(|(_, o)| o.to.key.ingress == ingress && o.payload[..2] == [1, 1]);
+        assert!(answered, "a check on ingress {ingress} is answered there");
+    }
+    call.speak(true);
+    call.run(secs(1));
+    let media = |call: &Call| {
+        let (_, o) = call
+            .sent
+            .iter()
+            .rev()
+            .find(|(_, o)| is_media(o))
+            .expect("media");
+        o.to.key.ingress
+    };
+    // The client's way to the ingress in use breaks; it goes on by the other one.
+    let used = media(&call);
+    call.lose_up = Box::new(move |from, _| from.ingress == used);
+    call.lose_down = Box::new(move |o| o.to.key.ingress == used);
+    let heard = call.client.heard.packets;
+    call.until(secs(40), |call| {
+        media(call) != used && call.client.heard.packets > heard + 100
+    });
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
+fn the_way_down_follows_the_relay_that_the_client_was_last_heard_by() {
+    let mut call = Call::live(11);
+    call.speak(true);
+    call.run(ms(200));
+    call.hop = Hop::new(addr("127.0.0.9:4001"));
+    call.handle = FlowHandle(7);
+    call.run(ms(100));
+    let (_, last) = call.sent.last().expect("media");
+    assert_eq!(last.to.hop, call.hop);
+    assert_eq!(last.to.handle, FlowHandle(7));
+}
+
+#[test]
+fn proof_is_marked_once_for_each_thing_that_proves() {
+    let mut call = Call::live(12);
+    call.speak(true);
+    call.run(secs(1));
+    assert!(call.sent.iter().any(|(_, o)| is_media(o) && o.to.proven));
+    // The client falls silent: what leaves now carries no proof but once after each answered check.
+    call.lose_up = Box::new(|_, _| true);
+    call.run(ms(50));
+    call.sent.clear();
+    call.run(secs(2));
+    assert!(
+        call.sent.iter().all(|(_, o)| !is_media(o) || !o.to.proven),
+        "no proof without hearing"
+    );
+}
+
+#[test]
+fn media_follows_a_nat_rebinding_at_once() {
+    let mut call = Call::live(13);
+    call.speak(true);
+    call.run(secs(2));
+    let old = call.client.public;
+    call.client.public = ClientAddr::new(addr("198.51.100.7:61999"));
+    let rebound = call.now;
+    let fresh = call.client.public;
+    call.until(secs(10), |call| {
+        call.sent
+            .iter()
+            .any(|(_, o)| is_media(o) && o.to.key.client == fresh)
+    });
+    // From the first check that came from the new address: one round trip for our own check, and two voice packets.
+    let first_check = call
+        .sent
+        .iter()
+        .find(|(at, o)| *at > rebound && o.to.key.client == fresh)
+        .map(|(at, _)| *at)
+        .expect("the check is answered");
+    let moved = call.now.duration_since(first_check);
+    println!("media moved {moved:?} after the first check from the new address");
+    assert!(moved <= ms(100), "{moved:?}");
+    let heard = call.client.heard.packets;
+    call.run(secs(1));
+    assert!(call.client.heard.packets > heard + 45);
+    assert!(
+        call.sent
+            .iter()
+            .rev()
+            .take(20)
+            .all(|(_, o)| o.to.key.client != old || !is_media(o))
+    );
+    assert!(call.session.summary(call.now).moves >= 1);
+}
+
+#[test]
+fn a_client_may_come_back_to_an_address_that_it_left() {
+    let mut call = Call::live(14);
+    call.speak(true);
+    let addresses = ["198.51.100.7:61000", "198.51.100.7:61999"];
+    for round in 0..6 {
+        call.client.public = ClientAddr::new(addr(addresses[round % 2]));
+        let here = call.client.public;
+        call.until(secs(10), |call| {
+            call.sent
+                .last()
+                .is_some_and(|(_, o)| is_media(o) && o.to.key.client == here)
+        });
+    }
+    call.run(secs(30));
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
+fn an_ice_restart_uses_the_minted_credentials_and_the_call_goes_on() {
+    let mut call = Call::live(15);
+    call.speak(true);
+    call.run(secs(1));
+    let answer = call.restart(1).expect("an answer");
+    let minted = credentials(call.id, 1).ufrag;
+    assert!(
+        answer.contains(&format!("a=ice-ufrag:{minted}\r\n")),
+        "{answer}"
+    );
+    call.client.public = ClientAddr::new(addr("198.51.100.7:62222"));
+    let fresh = call.client.public;
+    call.until(secs(10), |call| {
+        call.sent
+            .last()
+            .is_some_and(|(_, o)| is_media(o) && o.to.key.client == fresh)
+    });
+    call.run(secs(40));
+    assert_eq!(call.session.state(), State::Live, "past consent expiry");
+    assert_eq!(call.session.summary(call.now).restarts, 1);
+    let answer = call.restart(2).expect("an answer");
+    assert!(answer.contains(credentials(call.id, 2).ufrag.as_str()));
+    call.run(secs(40));
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
+fn a_quiet_call_lives_past_consent_expiry() {
+    let mut call = Call::live(16);
+    call.run(secs(90));
+    assert_eq!(call.session.state(), State::Live);
+    call.speak(true);
+    let heard = call.client.heard.packets;
+    call.run(secs(1));
+    assert!(call.client.heard.packets > heard + 40);
+}
+
+#[test]
+fn a_client_that_vanishes_is_lost_after_its_grace_and_gets_no_more_media() {
+    let mut call = Call::live(17);
+    call.run(secs(1));
+    call.lose_up = Box::new(|_, _| true);
+    call.lose_down = Box::new(|_| true);
+    call.until(secs(12), |call| call.session.state() == State::Interrupted);
+    call.until(secs(20), |call| call.session.state() == State::Ended);
+    assert_eq!(call.session.end_reason(), Some(EndReason::ClientLost));
+    assert_eq!(call.session.deadline(|at| at), None);
+}
+
+#[test]
+fn a_call_that_never_connects_is_reaped() {
+    let mut call = Call::new(18);
+    call.lose_up = Box::new(|_, _| true);
+    call.until(secs(31), |call| call.session.state() == State::Ended);
+    assert_eq!(call.session.end_reason(), Some(EndReason::Reaped));
+}
+
+#[test]
+fn hanging_up_tells_the_client_and_leaves_the_places_to_close() {
+    let mut call = Call::live(19);
+    call.session.end(EndReason::HungUp, call.now, &mut call.out);
+    call.run(secs(1));
+    assert!(call.client.heard.closed, "close_notify arrived");
+    assert_eq!(call.session.destinations().count(), 2);
+    call.session
+        .end(EndReason::Stopped, call.now, &mut call.out);
+    assert_eq!(call.session.end_reason(), Some(EndReason::HungUp));
+}
+
+#[test]
+fn a_client_that_closes_ends_its_session() {
+    let mut call = Call::live(20);
+    call.client.rtc.close().expect("closes");
+    call.until(secs(2), |call| call.session.state() == State::Ended);
+    assert_eq!(call.session.end_reason(), Some(EndReason::ClientClosed));
+}
+
+#[test]
+fn a_lost_dtls_flight_costs_a_tenth_of_a_second_and_not_a_second() {
+    let mut call = Call::new(21);
+    let mut lost = false;
+    call.lose_down = Box::new(move |o| {
+        let dtls = classify(&o.payload) == PacketClass::Dtls;
+        let first = dtls && !lost;
+        lost |= dtls;
+        first
+    });
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    let dtls = call
+        .session
+        .summary(call.now)
+        .life
+        .dtls_ms
+        .expect("connected");
+    println!("DTLS with its first server flight lost: {dtls} ms");
+    assert!(dtls < 600, "{dtls} ms");
+}
+
+#[test]
+fn dtls_that_overtakes_the_answer_to_our_check_is_not_lost() {
+    let mut call = Call::new(25);
+    // The client's answers take 30 ms longer than everything else.
+    call.delay_up = Box::new(|packet| if packet[..2] == [1, 1] { ms(30) } else { ms(0) });
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    assert_eq!(call.out.drops[Reason::Unvalidated], 0);
+    let dtls = call.session.summary(call.now).life.dtls_ms.expect("up");
+    println!("DTLS with late answers: {dtls} ms");
+    assert!(dtls < 250, "{dtls} ms");
+}
+
+#[test]
+fn the_marker_is_set_only_after_silence() {
+    let mut call = Call::live(22);
+    call.speak(true);
+    call.run(secs(3));
+    let heard = &call.client.heard;
+    assert!(heard.packets > 100);
+    assert!(heard.markers <= 3, "{} of {}", heard.markers, heard.packets);
+}
+
+#[test]
+fn an_embedded_client_that_announces_no_ssrc_is_heard() {
+    let mut call = Call::with(23, false, &two_ingresses(), |offer| {
+        offer
+            .lines()
+            .filter(|l| {
+                !l.starts_with("a=ssrc") && !l.starts_with("a=extmap") && !l.starts_with("a=group")
+            })
+            .map(|l| l.replace("SAVPF", "SAVP") + "\r\n")
+            .collect()
+    });
+    call.speak(true);
+    call.until(secs(5), |call| {
+        call.client
+            .heard
+            .audio
+            .iter()
+            .filter(|(_, rms)| *rms > 500.0)
+            .count()
+            > 20
+    });
+}
+
+#[test]
+fn an_unknown_ingress_is_dropped() {
+    let mut call = Call::live(24);
+    let from = call.arrival(IngressId(9));
+    call.inject(from, &[0; 20]);
+    assert_eq!(call.out.drops[Reason::UnknownIngress], 1);
+    let key = PathKey {
+        client: from.client,
+        ingress: from.ingress,
+        tcp: false,
+    };
+    assert!(call.session.destinations().all(|d| d.key != key));
+}
