@@ -39,7 +39,7 @@ pub enum Transport {
 
 /// The key of a flow: ingress, transport and client address, in 20 comparable and hashable bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct FlowKey {
+pub(crate) struct FlowKey {
     ip: [u64; 2],
     /// Port, ingress, and one bit each for IPv6 and TCP.
     tail: u32,
@@ -48,7 +48,7 @@ pub struct FlowKey {
 impl FlowKey {
     /// Makes the key of a client at an ingress.
     #[must_use]
-    pub fn new(ingress: IngressId, transport: Transport, client: &ClientAddr) -> Self {
+    pub(crate) fn new(ingress: IngressId, transport: Transport, client: &ClientAddr) -> Self {
         let (ip, family) = match client.ip() {
             IpAddr::V4(v4) => ([u64::from(v4.to_bits()), 0], 0),
             IpAddr::V6(v6) => {
@@ -74,13 +74,13 @@ impl FlowKey {
 
 /// A session's hold on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// The session at its owner.
-    pub session: SessionId,
+    pub(crate) session: SessionId,
     /// The trunk to the owner's worker: (owner, shard).
-    pub trunk: TrunkId,
+    pub(crate) trunk: TrunkId,
     /// The ICE restart of the newest request that made or renewed the claim.
-    pub restart: Restart,
+    pub(crate) restart: Restart,
 }
 
 impl Claim {
@@ -92,42 +92,42 @@ impl Claim {
 
 /// The claims that an operation removed besides what it was asked for: at most one each way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Removed {
+pub(crate) struct Removed {
     /// Made room in the full queue of provisional claims.
-    pub evicted: Option<Claim>,
+    pub(crate) evicted: Option<Claim>,
     /// Gave way at the same flow.
-    pub displaced: Option<Claim>,
+    pub(crate) displaced: Option<Claim>,
 }
 
 /// What became of a request for a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// The flow.
-    pub handle: FlowHandle,
+    pub(crate) handle: FlowHandle,
     /// Whether the claim is new; else it was there and has been renewed.
-    pub added: bool,
+    pub(crate) added: bool,
     /// What had to go.
-    pub removed: Removed,
+    pub(crate) removed: Removed,
 }
 
 /// What became of a proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Proof {
+pub(crate) struct Proof {
     /// Whether the claim has become proven by it: it was not, and the table had room for one more.
-    pub promoted: bool,
+    pub(crate) promoted: bool,
     /// Whether it stays provisional, because as many flows are proven as the table keeps room for.
-    pub refused: bool,
+    pub(crate) refused: bool,
     /// The other claim of the flow, which is gone.
-    pub displaced: Option<Claim>,
+    pub(crate) displaced: Option<Claim>,
 }
 
 /// What became of a restored flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Restored {
+pub(crate) struct Restored {
     /// Whether it had to be made provisional although its record was proven.
-    pub refused: bool,
+    pub(crate) refused: bool,
     /// What made room in the full queue of provisional claims.
-    pub evicted: Option<Claim>,
+    pub(crate) evicted: Option<Claim>,
 }
 
 /// How full a table is.
@@ -181,7 +181,7 @@ impl Slot {
 pub(crate) struct Found(u32);
 
 /// The flow table of one core.
-pub struct Flows {
+pub(crate) struct Flows {
     slots: Box<[Slot]>,
     /// Free slots; the last one is the next to be taken.
     free: Vec<u32>,
@@ -223,7 +223,7 @@ impl Flows {
 
     /// How many flows and claims there are.
     #[must_use]
-    pub fn counts(&self) -> FlowCounts {
+    pub(crate) fn counts(&self) -> FlowCounts {
         FlowCounts {
             flows: (self.slots.len() - self.free.len()) as u32,
             proven: self.proven,
@@ -232,7 +232,7 @@ impl Flows {
     }
 
     /// The claims of a flow and whether each is proven. For tests and hand-over, not for the packet path.
-    pub fn claims(&self, key: FlowKey) -> impl Iterator<Item = (Claim, bool)> + '_ {
+    pub(crate) fn claims(&self, key: FlowKey) -> impl Iterator<Item = (Claim, bool)> + '_ {
         let slot = self.find(&key).map(|found| &self.slots[found.0 as usize]);
         (0..CLAIMS_PER_FLOW).filter_map(move |i| {
             let slot = slot.filter(|slot| slot.is_live(i))?;

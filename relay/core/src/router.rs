@@ -89,8 +89,8 @@ impl Router {
     /// What found no room is counted.
     ///
     /// # Panics
-    /// When there are fewer than [`RECORD_HEADER_MAX`](firsthop_shared::trunk::RECORD_HEADER_MAX) bytes before or behind the payload, or the frame is longer
-    /// than 65,535 bytes.
+    /// When there are fewer than [`RECORD_HEADER_MAX`](firsthop_shared::trunk::RECORD_HEADER_MAX) bytes before or behind
+    /// the payload, or the frame is longer than 65,535 bytes.
     pub fn pack(
         &mut self,
         now: Micros,

@@ -112,7 +112,7 @@ struct Trunk {
 }
 
 /// All the trunks of one core.
-pub struct Trunks {
+pub(crate) struct Trunks {
     trunks: Vec<Trunk>,
     free: Vec<u16>,
     capacity: u16,
