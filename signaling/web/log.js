@@ -15,6 +15,7 @@ export class EventLog {
   #box;
   #entries = [];
   #last = null;
+  #pinned = true;
   #began = performance.now();
 
   /** `box` scrolls and holds `list` and, while there is nothing, `empty`. */
@@ -22,6 +23,11 @@ export class EventLog {
     this.#box = box;
     this.#list = list;
     this.#empty = empty;
+    // The newest row stays in view until someone scrolls up to read.
+    box.addEventListener('scroll', () => {
+      this.#pinned = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
+    });
+    new ResizeObserver(() => this.#follow()).observe(box);
   }
 
   /** Forgets all rows. */
@@ -61,7 +67,6 @@ export class EventLog {
   }
 
   #add(direction, type, text, tone, summary = '') {
-    const follow = this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight < 40;
     const row = document.createElement('li');
     row.className = 'row';
     row.dataset.direction = direction;
@@ -96,7 +101,11 @@ export class EventLog {
     while (this.#list.childElementCount > ROWS) this.#list.firstElementChild.remove();
     if (this.#entries.length > 4 * ROWS) this.#entries.splice(0, ROWS);
     this.#empty.hidden = true;
-    if (follow) this.#box.scrollTop = this.#box.scrollHeight;
+    this.#follow();
+  }
+
+  #follow() {
+    if (this.#pinned) this.#box.scrollTop = this.#box.scrollHeight;
   }
 }
 

@@ -14,6 +14,7 @@ const PATIENCE = 6_000;
 
 export class Voice {
   #ribbon;
+  #context = null;
   #you;
   #answer;
   #turn = 0;
@@ -40,6 +41,7 @@ export class Voice {
     this.stop();
     this.#ribbon.reset();
     this.#alive = performance.now();
+    this.#context = context;
     this.#you.source = new Meter(context, stream);
     const turn = (now) => {
       this.#turn = requestAnimationFrame(turn);
@@ -59,7 +61,7 @@ export class Voice {
     this.#ribbon.mark();
   }
 
-  /** Whether the caller is muted on purpose is not told apart from a dead microphone: this begins the wait anew. */
+  /** Begins the wait anew: a microphone that is muted on purpose looks dead. */
   forgiveSilence() {
     this.#alive = performance.now();
     this.#onSilence(false);
@@ -94,7 +96,8 @@ export class Voice {
       say(this.#you, this.#you.source?.shown ?? FLOOR);
       say(this.#answer, this.#answer.source?.shown ?? FLOOR);
     }
-    if (levels[0] > DEAD) {
+    // A context that does not run, as in browsers without any sound device, hears nothing and so proves nothing.
+    if (levels[0] > DEAD || this.#context.state !== 'running') {
       if (now - this.#alive > PATIENCE) this.#onSilence(false);
       this.#alive = now;
     } else if (now - this.#alive > PATIENCE) {

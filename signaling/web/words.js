@@ -38,7 +38,7 @@ export function stateWords(state, { demo, echo, muted, place }) {
         text: muted
           ? 'Nobody hears you until you unmute.'
           : echo
-            ? 'This is an echo: what is said comes back a moment later. Headphones keep it from going round.'
+            ? `This is an echo: what is said comes back a moment later.${demo ? '' : ' Headphones keep it from going round.'}`
             : 'You can talk over the answer: it stops and listens.',
       };
     case 'interrupted':
