@@ -7,11 +7,9 @@
 use super::codec::{Codec, CodecError, MAX_PACKET};
 use super::{FRAME, SAMPLE_RATE};
 
-/// Where decoded samples came from.
+/// What took the place of a missing packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// A packet of its own.
-    Packet,
     /// The forward error correction of the packet after it.
     Recovered,
     /// Made up by the decoder.
