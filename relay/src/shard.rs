@@ -203,6 +203,14 @@ impl Shard {
 
     /// Handles what was received, as far as there is room to send what comes of it; the rest waits for the next turn.
     fn handle_received(&mut self, now: Micros) {
+        for received in &self.received {
+            if let (Some(path), Some(from)) =
+                (self.public.get(usize::from(received.socket)), received.from)
+            {
+                self.router
+                    .warm(path.ingress, Transport::Udp, ClientAddr::new(from));
+            }
+        }
         while let Some(&received) = self.received.get(self.handled) {
             if received.socket != self.ring.internal_socket() {
                 self.uplink(now, &received);

@@ -69,6 +69,10 @@ impl RelayProcess {
         process
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("the log").clone()
     }
