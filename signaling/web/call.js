@@ -201,11 +201,12 @@ export class Call extends EventTarget {
     const dtls = pc.getSenders()[0]?.transport?.state;
     const reached = ice === 'connected' || ice === 'completed';
     if (reached) this.#pass('ice', this.phases.request.end);
-    if (reached && (dtls === 'connected' || pc.connectionState === 'connected')) {
+    if (reached && (dtls ?? pc.connectionState) === 'connected') {
       this.#pass('dtls', this.phases.ice.end);
       clearTimeout(this.#timer);
       this.#become('open');
-    } else if (ice === 'failed') {
+    } else if (ice === 'failed' || (pc.connectionState === 'failed' && !reached)) {
+      // Chromium tells it of the connection first, and of ICE only then.
       if (this.phases.dtls) this.#finish('connection-lost');
       else this.#neverConnected();
     } else if (dtls === 'closed' || dtls === 'failed' || pc.connectionState === 'failed') {

@@ -59,7 +59,8 @@ export class Network {
   }
 
   #show({ sample, path, lost, codec }, call) {
-    for (const plot of this.#plots) plot.push(sample);
+    // Browsers repeat the last values while no packet comes: better a gap.
+    for (const plot of this.#plots) plot.push(call.state === 'recovering' ? {} : sample);
     this.#path(path);
     this.#say('#codec', codec ?? '–');
     this.#say('#call-id', call.id ?? '–');

@@ -56,7 +56,7 @@ export class Plot {
 
   /** Takes the next reading. */
   push(sample) {
-    this.#values.push(this.#series.map(({ key }) => sample[key]));
+    this.#values.push(this.#series.map(({ key }) => sample[key] ?? null));
     if (this.#values.length > WINDOW) this.#values.shift();
     this.#draw();
   }
