@@ -54,6 +54,8 @@ pub struct Args {
     )]
     pub trunk: SocketAddr,
     /// The trunk address as relays reach it and as it is minted into ufrags; the trunk address when not given.
+    ///
+    /// Trunk datagrams must leave from this very address: relays know an owner by it.
     #[arg(long, env = "FIRSTHOP_OWNER", value_name = "ADDR")]
     pub owner: Option<SocketAddr>,
     /// HTTP address of control, health and metrics.

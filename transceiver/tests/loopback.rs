@@ -200,6 +200,7 @@ fn request(process: &Process, session: u32, shard: u8, offer: &str) -> CreateReq
         offer: offer.to_owned(),
         ingresses: vec![0, 1],
         client: Some("test".to_owned()),
+        ..CreateRequest::default()
     }
 }
 
@@ -261,7 +262,8 @@ impl Relay {
             let wait = wake.saturating_duration_since(Instant::now());
             let wait = wait.clamp(Duration::from_micros(100), Duration::from_millis(100));
             self.socket.set_read_timeout(Some(wait)).expect("a timeout");
-            if let Ok((length, _)) = self.socket.recv_from(&mut buffer) {
+            if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
+                assert_eq!(from, self.owner, "relays know an owner by its address");
                 self.down(&buffer[..length]);
             }
         }
@@ -321,6 +323,7 @@ impl Relay {
     fn down(&mut self, datagram: &[u8]) {
         let keyring = Arc::clone(&self.keyring);
         let opened = trunk::open(&keyring, datagram).expect("an authentic datagram");
+        assert_eq!(opened.header.shard, self.shard);
         let now = Instant::now();
         self.packed = self.packed.max(opened.records().count());
         for record in opened.records() {
@@ -330,6 +333,10 @@ impl Relay {
             self.proven += usize::from(record.header.proven);
             if record.header.kind == RecordKind::Close {
                 self.closed = true;
+                continue;
+            }
+            // What the client still sent to a session that had ended.
+            if record.header.kind == RecordKind::UnknownSession {
                 continue;
             }
             let source = match record.header.ingress {

@@ -81,6 +81,7 @@ impl Core {
         identity: &'static Identity,
         random: fn() -> u64,
     ) -> Self {
+        let egress = Egress::new(settings.shard, BootId(random() as u32));
         Self {
             settings,
             shared,
@@ -89,7 +90,7 @@ impl Core {
             timers: BinaryHeap::new(),
             replay: ReplayFilter::default(),
             outbox: Outbox::default(),
-            egress: Egress::new(BootId(random() as u32)),
+            egress,
             counters: Counters::default(),
             random,
             unknown: UnknownBudget::default(),

@@ -11,6 +11,7 @@ use crate::limits;
 
 /// What one turn sends, packed per hop. Memory is kept from turn to turn.
 pub struct Egress {
+    shard: ShardId,
     boot: BootId,
     sequence: u32,
     /// The datagram that each hop's next record goes into, as a place in `datagrams`.
@@ -28,10 +29,13 @@ struct Place {
 }
 
 impl Egress {
-    /// Starts with a random boot id.
+    /// Starts for a shard, with a random boot id.
+    ///
+    /// Datagrams name the sender's shard: with their source address it tells the relay which owner's worker they are from.
     #[must_use]
-    pub fn new(boot: BootId) -> Self {
+    pub fn new(shard: ShardId, boot: BootId) -> Self {
         Self {
+            shard,
             boot,
             sequence: 0,
             open: HashMap::new(),
@@ -111,10 +115,9 @@ impl Egress {
             if place.builder.is_empty() {
                 continue;
             }
-            // A relay has one socket per core and nothing to steer: its shard is 0.
             let bytes = place
                 .builder
-                .finish(key, ShardId(0), self.boot, self.sequence);
+                .finish(key, self.shard, self.boot, self.sequence);
             self.sequence += 1;
             ready.push((place.hop, bytes));
         }
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn records_of_one_hop_share_datagrams_that_fit_ethernet() {
         let keyring = keyring();
-        let mut egress = Egress::new(BootId(9));
+        let mut egress = Egress::new(ShardId(3), BootId(9));
         let hops = [
             Hop::new(([10, 0, 0, 1], 4_000).into()),
             Hop::new(([10, 0, 0, 2], 4_000).into()),
@@ -189,6 +192,7 @@ mod tests {
                         assert!(bytes.len() <= TRUNK_DATAGRAM_ETHERNET);
                         let opened = trunk::open(&keyring, bytes).expect("authentic");
                         assert_eq!(opened.header.boot, BootId(9));
+                        assert_eq!(opened.header.shard, ShardId(3));
                         seen.push(opened.header.sequence);
                         for record in opened.records() {
                             assert_eq!(*hop, hops[record.header.session.0 as usize % 2]);
@@ -206,7 +210,7 @@ mod tests {
     #[test]
     fn a_packet_that_fits_no_datagram_is_refused_and_harms_no_other() {
         let keyring = keyring();
-        let mut egress = Egress::new(BootId(9));
+        let mut egress = Egress::new(ShardId(3), BootId(9));
         let hop = Hop::new(([10, 0, 0, 1], 4_000).into());
         assert!(egress.push(hop, &record(1), &[0; 100]));
         assert!(!egress.push(hop, &record(2), &[0; TRUNK_DATAGRAM_MAX]));
@@ -218,7 +222,7 @@ mod tests {
     #[test]
     fn a_new_boot_id_comes_before_the_sequence_wraps() {
         let keyring = keyring();
-        let mut egress = Egress::new(BootId(9));
+        let mut egress = Egress::new(ShardId(3), BootId(9));
         egress.sequence = u32::MAX;
         let hop = Hop::new(([10, 0, 0, 1], 4_000).into());
         egress.push(hop, &record(1), &[0; 100]);

@@ -3,7 +3,11 @@
 //! Nothing here sleeps. [`Call::run`] steps from one due thing to the next: a packet that arrives, or a deadline of either
 //! side. Both directions take [`LATENCY`].
 
-#![allow(dead_code, reason = "each test file uses its own part of the harness")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part of the harness"
+)]
 
 use std::collections::VecDeque;
 use std::f32::consts::TAU;
@@ -177,6 +181,9 @@ pub struct Client {
     decoder: opus::Decoder,
 }
 
+type LoseUp = Box<dyn FnMut(&Arrival, &[u8]) -> bool>;
+type DelayUp = Box<dyn Fn(&[u8]) -> Duration>;
+type LoseDown = Box<dyn FnMut(&Outgoing) -> bool>;
 type Up = (Instant, Arrival, Vec<u8>);
 type Down = (Instant, Outgoing);
 
@@ -194,11 +201,11 @@ pub struct Call {
     /// Everything the session sent, with the time.
     pub sent: Vec<(Instant, Outgoing)>,
     /// Drops what the client sends, when it says so.
-    pub lose_up: Box<dyn FnMut(&Arrival, &[u8]) -> bool>,
-    /// Drops what the session sends, when it says so.
+    pub lose_up: LoseUp,
     /// How much longer than [`LATENCY`] a packet of the client's takes.
-    pub delay_up: Box<dyn Fn(&[u8]) -> Duration>,
-    pub lose_down: Box<dyn FnMut(&Outgoing) -> bool>,
+    pub delay_up: DelayUp,
+    /// Drops what the session sends, when it says so.
+    pub lose_down: LoseDown,
     pub answer: String,
     pub id: SessionId,
 }
