@@ -232,6 +232,15 @@ fn owner(args: &Args) -> Result<OwnerAddr, ConfigError> {
     Ok(owner)
 }
 
+/// Brings clap's message about a bad command line into one line.
+#[must_use]
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = message.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 fn bad(setting: &'static str, problem: impl Into<String>) -> ConfigError {
     let problem: String = problem.into();
     ConfigError {
@@ -243,13 +252,18 @@ fn bad(setting: &'static str, problem: impl Into<String>) -> ConfigError {
 
 /// The log filter: what was asked for, and the engine's libraries quieter unless they are named.
 ///
-/// They warn about what peers send (an odd offer, an attribute out of place): that is counted here, and no operator can
-/// mend it.
+/// They warn about what peers send (an odd offer, an attribute out of place), and the SCTP library calls a client's normal
+/// goodbye an error: all that is counted here, and no operator can mend it.
 #[must_use]
 pub fn log_filter(asked: &str) -> String {
-    const QUIET: [&str; 4] = ["str0m", "is", "dimpl", "sctp_proto"];
+    const QUIET: [(&str, &str); 4] = [
+        ("str0m", "error"),
+        ("is", "error"),
+        ("dimpl", "error"),
+        ("sctp_proto", "off"),
+    ];
     let mut filter = asked.trim().to_owned();
-    for library in QUIET {
+    for (library, level) in QUIET {
         let named = asked
             .split(',')
             .any(|part| part.trim().split(['=', ':']).next() == Some(library));
@@ -258,7 +272,8 @@ pub fn log_filter(asked: &str) -> String {
                 filter.push(',');
             }
             filter.push_str(library);
-            filter.push_str("=error");
+            filter.push('=');
+            filter.push_str(level);
         }
     }
     filter
@@ -370,11 +385,11 @@ mod tests {
     fn libraries_are_quiet_unless_named() {
         assert_eq!(
             log_filter("info"),
-            "info,str0m=error,is=error,dimpl=error,sctp_proto=error"
+            "info,str0m=error,is=error,dimpl=error,sctp_proto=off"
         );
         assert_eq!(
             log_filter("debug,str0m=trace"),
-            "debug,str0m=trace,is=error,dimpl=error,sctp_proto=error"
+            "debug,str0m=trace,is=error,dimpl=error,sctp_proto=off"
         );
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Parser as _;
 use firsthop_shared::address::ShardId;
-use firsthop_transceiver::config::{Args, Config, LogFormat, log_filter};
+use firsthop_transceiver::config::{Args, Config, LogFormat, log_filter, one_line};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::limits;
@@ -26,7 +26,15 @@ use tracing_subscriber::EnvFilter;
 const BAD_SETTING: u8 = 2;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are no errors.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            eprintln!("transceiver: {}", one_line(&error));
+            return ExitCode::from(BAD_SETTING);
+        }
+    };
     let config = match Config::load(&args) {
         Ok(config) => config,
         Err(error) => {

@@ -577,7 +577,9 @@ fn a_bad_setting_stops_the_start_with_one_line() {
         "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"127.0.0.1:3478\"\n",
     );
     let secret = file("secret", SECRET);
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
+        (&["--trunk", "nonsense"], "--trunk"),
+        (&["--backend", "nobody"], "--backend"),
         (&["--trunk", "0.0.0.0:5000"], "--owner"),
         (&["--keyring", "/nowhere"], "--keyring"),
         (&["--log", "no=such=filter"], "--log"),
