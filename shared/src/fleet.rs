@@ -9,6 +9,7 @@
 //! name = "frankfurt"
 //! signaling = "https://fra.example.com"
 //! relays = [{ address = "10.1.0.4", cores = 4 }]
+//! position = [50.1, 8.7]
 //!
 //! [[ingress]]
 //! id = 0
@@ -16,6 +17,7 @@
 //! ipv4 = "203.0.113.10:3478"
 //! ipv6 = "[2001:db8::10]:3478"
 //! position = [50.1, 8.7]
+//! health = "http://10.1.0.4:9101/readyz"
 //! ```
 
 use std::collections::HashMap;
@@ -68,8 +70,23 @@ pub enum FleetError {
     #[error("ingress {0} has no address: set ipv4 or ipv6")]
     NoAddress(u8),
     /// A position that is not on Earth.
-    #[error("ingress {0}: position is [latitude -90..90, longitude -180..180] in degrees")]
-    Position(u8),
+    #[error("{kind} {id}: position is [latitude -90..90, longitude -180..180] in degrees")]
+    Position {
+        /// `cluster` or `ingress`.
+        kind: &'static str,
+        /// The id.
+        id: u16,
+    },
+    /// A URL that is none.
+    #[error("{kind} {id}: '{url}' is not an http or https URL")]
+    Url {
+        /// `cluster` or `ingress`.
+        kind: &'static str,
+        /// The id.
+        id: u16,
+        /// What stands there.
+        url: String,
+    },
     /// No ingress or no cluster at all.
     #[error("the fleet needs at least one [[cluster]] and one [[ingress]]")]
     Empty,
@@ -88,6 +105,8 @@ pub struct Cluster {
     /// Its relays, as other sites reach them over the trunk.
     #[serde(default)]
     pub relays: Vec<RelayEntry>,
+    /// Latitude and longitude in degrees: signaling sends a client to the nearest cluster. One without a position gets no clients of others.
+    pub position: Option<(f64, f64)>,
 }
 
 /// A cluster's relay.
@@ -115,6 +134,8 @@ pub struct Ingress {
     pub ipv6: Option<SocketAddrV6>,
     /// Latitude and longitude in degrees.
     pub position: Option<(f64, f64)>,
+    /// URL that answers 200 while the ingress can be used, such as its relay's `/readyz`: signaling polls it.
+    pub health: Option<String>,
 }
 
 impl Ingress {
@@ -172,6 +193,8 @@ impl Fleet {
                     id: cluster.id.0,
                 });
             }
+            check_position("cluster", cluster.id.0, cluster.position)?;
+            check_url("cluster", cluster.id.0, cluster.signaling.as_deref())?;
         }
         let mut by_address = HashMap::new();
         for (i, ingress) in file.ingress.iter().enumerate() {
@@ -185,11 +208,8 @@ impl Fleet {
             if ingress.ipv4.is_none() && ingress.ipv6.is_none() {
                 return Err(FleetError::NoAddress(id.0));
             }
-            if let Some((latitude, longitude)) = ingress.position
-                && !((-90.0..=90.0).contains(&latitude) && (-180.0..=180.0).contains(&longitude))
-            {
-                return Err(FleetError::Position(id.0));
-            }
+            check_position("ingress", u16::from(id.0), ingress.position)?;
+            check_url("ingress", u16::from(id.0), ingress.health.as_deref())?;
             for address in ingress.addresses() {
                 if !advertisable(address) {
                     return Err(FleetError::Unusable { id: id.0, address });
@@ -246,6 +266,42 @@ impl Fleet {
     #[must_use]
     pub fn ingress_by_address(&self, address: SocketAddr) -> Option<IngressId> {
         self.by_address.get(&canonical(address)).copied()
+    }
+}
+
+fn check_position(
+    kind: &'static str,
+    id: u16,
+    position: Option<(f64, f64)>,
+) -> Result<(), FleetError> {
+    match position {
+        Some((latitude, longitude))
+            if !((-90.0..=90.0).contains(&latitude) && (-180.0..=180.0).contains(&longitude)) =>
+        {
+            Err(FleetError::Position { kind, id })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the form alone: who uses a URL parses it.
+fn check_url(kind: &'static str, id: u16, url: Option<&str>) -> Result<(), FleetError> {
+    let good = |url: &str| {
+        url.strip_prefix("http://")
+            .or_else(|| url.strip_prefix("https://"))
+            .is_some_and(|rest| {
+                !rest.is_empty()
+                    && !rest.starts_with('/')
+                    && rest.bytes().all(|byte| byte.is_ascii_graphic())
+            })
+    };
+    match url.filter(|url| !good(url)) {
+        Some(url) => Err(FleetError::Url {
+            kind,
+            id,
+            url: url.to_owned(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -342,7 +398,19 @@ mod tests {
         let cases = [
             ("", "at least one"),
             ("[[cluster]]\nid = 1", "missing field"),
-            (&GOOD.replace("8.7", "181.0"), "position"),
+            (&GOOD.replace("8.7", "181.0"), "ingress 7: position"),
+            (
+                &GOOD.replace("http://localhost:8080", "localhost:8080"),
+                "cluster 1: 'localhost:8080'",
+            ),
+            (
+                &GOOD.replace("name = \"dev\"", "name = \"dev\"\nposition = [91.0, 0.0]"),
+                "cluster 1: position",
+            ),
+            (
+                &GOOD.replace("name = \"fra\"", "health = \"http:///readyz\""),
+                "ingress 7: 'http:///readyz'",
+            ),
             (&GOOD.replace("ipv4 = \"127.0.0.1:3478\"", ""), "no address"),
             (&GOOD.replace("name = \"fra\"", "nam = \"fra\""), "nam"),
         ];
