@@ -41,7 +41,10 @@ macro_rules! files {
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     files![
         "/" HTML "index.html",
-        "/style.css" CSS "style.css",
+        "/base.css" CSS "base.css",
+        "/stage.css" CSS "stage.css",
+        "/cards.css" CSS "cards.css",
+        "/sizes.css" CSS "sizes.css",
         "/icon.svg" SVG "icon.svg",
         "/call.js" JAVASCRIPT "call.js",
         "/compose.js" JAVASCRIPT "compose.js",
