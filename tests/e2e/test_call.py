@@ -59,7 +59,7 @@ def test_hanging_up_ends_session_and_flow(stack: Stack, caller: Callable[..., Ca
     call = caller()
     call.call()
     assert stack.sessions() == 1
-    assert stack.flows() >= 1
+    until("the relay has a flow", lambda: stack.flows() >= 1, 5)
 
     assert call.hang_up().status == 200
     until("the session is gone", lambda: stack.sessions() == 0, 5)

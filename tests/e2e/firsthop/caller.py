@@ -280,16 +280,18 @@ class Caller:
     def heard(self) -> Samples:
         """All that was received so far, each frame at the place that its timestamp gives it."""
         with self._news:
-            frames = list(self._heard)
-        if not frames:
-            return np.zeros(0, np.float32)
-        first = frames[0][0]
-        length = max(pts - first + len(samples) for pts, samples in frames)
-        whole = np.zeros(length, np.float32)
-        for pts, samples in frames:
-            if pts >= first:
-                whole[pts - first : pts - first + len(samples)] = samples
-        return whole
+            return _assemble(self._heard)
+
+    def listen(self, seconds: float, timeout: float) -> Samples:
+        """What is received from now on, once so much sound has come (a silence in which nothing came not counted)."""
+        begin = len(self._heard)
+
+        def enough() -> bool:
+            return sum(len(samples) for _, samples in self._heard[begin:]) >= seconds * RATE
+
+        self._wait(f"{seconds:g} s more of sound", timeout, enough)
+        with self._news:
+            return _assemble(self._heard[begin:])
 
     def wait_for_heard(self, seconds: float, timeout: float) -> Samples:
         """What was received, once it is this long."""
@@ -339,6 +341,18 @@ class Caller:
             return pair.local_addr, pair.remote_addr
 
         return self._do(look(), 5)
+
+
+def _assemble(frames: list[tuple[int, Samples]]) -> Samples:
+    """Puts each frame at the place that its timestamp gives it."""
+    if not frames:
+        return np.zeros(0, np.float32)
+    first = frames[0][0]
+    whole = np.zeros(max(pts - first + len(samples) for pts, samples in frames), np.float32)
+    for pts, samples in frames:
+        if pts >= first:
+            whole[pts - first : pts - first + len(samples)] = samples
+    return whole
 
 
 def _credentials(sdp: str) -> tuple[str, str]:
