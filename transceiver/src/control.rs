@@ -73,7 +73,8 @@ pub fn router(control: Arc<Control>) -> Router {
         .route(&format!("{SESSIONS_PATH}/{{id}}/restart"), post(restart))
         .route(&format!("{SESSIONS_PATH}/{{id}}"), delete(hang_up))
         .route(STATUS_PATH, get(status))
-        .layer(DefaultBodyLimit::max(limits::CONTROL_BODY_MAX))
+        // A body is read past its limit: a server that answers and closes while the client still sends is not heard.
+        .layer(DefaultBodyLimit::max(4 * limits::CONTROL_BODY_MAX))
         .layer(from_fn_with_state(Arc::clone(&control), authorize));
     Router::new()
         .merge(guarded)
@@ -134,6 +135,12 @@ fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, R
         };
         Refusal::new(code, rejection.body_text())
     })?;
+    if body.len() > limits::CONTROL_BODY_MAX {
+        return Err(Refusal::new(
+            ControlCode::TooLarge,
+            format!("a body has at most {} bytes", limits::CONTROL_BODY_MAX),
+        ));
+    }
     serde_json::from_slice(&body)
         .map_err(|error| Refusal::new(ControlCode::BadRequest, error.to_string()))
 }
@@ -190,6 +197,7 @@ async fn restart(
         created: request.created,
         credentials,
         offer: request.offer,
+        advertised: control.advertised(&request.ingresses)?,
     };
     let (reply, result) = oneshot::channel();
     submit(

@@ -20,6 +20,9 @@ pub const INTERRUPTED_GRACE: Duration = Duration::from_secs(INTERRUPTED_SECS);
 /// How long an answered check of ours lets us send to a path (RFC 7675 section 5.1).
 pub const CONSENT: Duration = Duration::from_secs(30);
 
+/// How many different addresses a session's answers may advertise in its life.
+pub const ADDRESSES_PER_SESSION: usize = 32;
+
 /// How many (client address, ingress) pairs a session remembers. A phone has a few; the oldest unproven one makes room.
 pub const PATHS_PER_SESSION: usize = 24;
 

@@ -62,6 +62,8 @@ reasons! {
     TooManyPaths = "too_many_paths",
     /// DTLS, RTP or RTCP from an address that ICE has not validated.
     Unvalidated = "unvalidated",
+    /// A DTLS alert that is not encrypted, during the handshake.
+    ClearAlert = "clear_alert",
     /// The engine could not parse the packet.
     Unparsable = "unparsable",
     /// The session has ended.

@@ -9,7 +9,9 @@
 //!
 //! A session never reads a clock or a random number: both are arguments. It never logs about packets.
 
+mod early;
 mod engine;
+mod negotiate;
 mod voice;
 
 use std::net::SocketAddr;
@@ -18,20 +20,17 @@ use std::time::Instant;
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId};
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{IcePassword, Ufrag};
-use str0m::change::SdpOffer;
 use str0m::net::{Protocol, Receive};
-use str0m::{Candidate, IceCreds, Input, Rtc, RtcConfig};
+use str0m::{IceCreds, Input, Rtc};
 
 use crate::audio::ConversationCounters;
 use crate::channel::Channel;
-use crate::dtls::Identity;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::life::{EndReason, Life, State};
-use crate::limits;
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
-use crate::sdp::{AnswerParts, Offer, OfferError, compose};
 
+use early::{Early, alert_in_the_clear};
 use voice::Voice;
 
 /// An ingress point as a session knows it: an address that its answer advertises.
@@ -119,6 +118,7 @@ pub struct Session {
     credentials: Credentials,
     /// The client's ufrag and password.
     remote: (String, String),
+    /// Every address that an answer advertised.
     advertised: Vec<Advertised>,
     paths: Paths,
     checks: Checks,
@@ -128,8 +128,7 @@ pub struct Session {
     engine_deadline: Instant,
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
-    /// DTLS that came before its address was validated.
-    early: Vec<(PathKey, Vec<u8>)>,
+    early: Early,
     /// Where this input's packets begin in the outbox.
     sends_begin: usize,
     answers: u64,
@@ -170,123 +169,6 @@ pub struct LifeSummary {
 }
 
 impl Session {
-    /// Makes a session and the answer to its client's offer.
-    ///
-    /// # Errors
-    /// [`OfferError`] when the offer cannot be served; a fault of ours is a panic, for the worker to catch.
-    pub fn create(
-        identity: &Identity,
-        new: NewSession<'_>,
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(Self, String), OfferError> {
-        let offer = Offer::parse(new.offer)?;
-        let mut rtc = RtcConfig::new()
-            .set_crypto_provider(identity.provider())
-            .set_dtls_cert(identity.certificate())
-            .set_local_ice_credentials(new.credentials.to_engine())
-            .set_rtp_mode(true)
-            .clear_codecs()
-            .enable_opus(true, false)
-            // Transport-wide congestion control costs a third of a packet's CPU and gives audio nothing.
-            .clear_extension_map()
-            .set_extension(1, str0m::rtp::Extension::AudioLevel)
-            .set_extension(4, str0m::rtp::Extension::RtpMid)
-            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
-            .build(now);
-        for advertised in &new.advertised {
-            let candidate = Candidate::host(advertised.address, "udp")
-                .map_err(|error| OfferError::Malformed(error.to_string()))?;
-            rtc.add_local_candidate(candidate);
-        }
-        let channel = Channel::new(offer.channel_message_max(), now);
-        let mut session = Self {
-            id: new.id,
-            created: new.created,
-            rtc,
-            credentials: new.credentials,
-            remote: (String::new(), String::new()),
-            advertised: new.advertised,
-            paths: Paths::default(),
-            checks: Checks::default(),
-            channel,
-            voice: Voice::new(new.seed),
-            life: Life::new(now),
-            engine_deadline: now,
-            channel_retry: None,
-            early: Vec::new(),
-            sends_begin: 0,
-            answers: 0,
-            drops: 0,
-            #[cfg(test)]
-            panic_next: false,
-        };
-        let answer = session.negotiate(&offer, session.credentials, now, out)?;
-        Ok((session, answer))
-    }
-
-    /// Restarts ICE, or renegotiates: gives the engine another offer and returns the answer.
-    ///
-    /// When the client's credentials did not change, this is no restart: the answer then repeats ours, too
-    /// (RFC 8839 section 4.4.3.1.1), and the new ones are not used.
-    ///
-    /// # Errors
-    /// [`OfferError`] when the offer cannot be served; the session goes on as it was.
-    pub fn restart(
-        &mut self,
-        credentials: Credentials,
-        offer: &str,
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<String, OfferError> {
-        let offer = Offer::parse(offer)?;
-        self.channel.renegotiated(offer.channel_message_max());
-        self.negotiate(&offer, credentials, now, out)
-    }
-
-    fn negotiate(
-        &mut self,
-        offer: &Offer,
-        credentials: Credentials,
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<String, OfferError> {
-        let engine_offer = SdpOffer::from_sdp_string(&offer.for_engine())
-            .map_err(|error| OfferError::Malformed(error.to_string()))?;
-        let before = self.rtc.direct_api().local_ice_credentials();
-        let result = self.rtc.sdp_api().accept_offer(engine_offer);
-        // On a restart the engine makes up credentials. Ours go in whatever came of the offer: a client that tries again
-        // with the same offer must find the ones that it will then be told.
-        if self.rtc.direct_api().local_ice_credentials() != before {
-            self.credentials = credentials;
-            self.rtc
-                .direct_api()
-                .set_local_ice_credentials(credentials.to_engine());
-            self.paths.restarted();
-            self.checks.restarted();
-        }
-        self.remote = (
-            offer.ice_ufrag().to_owned(),
-            offer.ice_password().to_owned(),
-        );
-        let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
-        self.answers += 1;
-        let candidates: Vec<SocketAddr> = self.advertised.iter().map(|a| a.address).collect();
-        let text = compose(
-            offer,
-            &answer.to_sdp_string(),
-            &AnswerParts {
-                ufrag: self.credentials.ufrag.as_str(),
-                password: self.credentials.password.as_str(),
-                candidates: &candidates,
-                origin: u64::from(self.id.0),
-                version: self.answers,
-            },
-        )?;
-        self.feed(Input::Timeout(now), None, now, out);
-        Ok(text)
-    }
-
     /// Takes a packet of the client's.
     pub fn receive(&mut self, from: Arrival, packet: &[u8], now: Instant, out: &mut Outbox) {
         #[cfg(test)]
@@ -322,8 +204,15 @@ impl Session {
             PacketClass::Stun => self.receive_stun(known, &key, from, packet, now)?,
             class @ (PacketClass::Dtls | PacketClass::Rtp) => {
                 let path = known.ok_or(Reason::Unvalidated)?;
+                let connecting = self.life.connected_at().is_none();
+                if connecting && class == PacketClass::Dtls && alert_in_the_clear(packet) {
+                    return Err(Reason::ClearAlert);
+                }
                 if !self.paths.is_validated(path) {
-                    return self.hold(class, key, packet);
+                    return match class {
+                        PacketClass::Dtls if connecting => self.early.hold(key, packet),
+                        _ => Err(Reason::Unvalidated),
+                    };
                 }
                 if class == PacketClass::Rtp {
                     self.voice.announce(&mut self.rtc, packet);
@@ -333,14 +222,9 @@ impl Session {
             PacketClass::Empty | PacketClass::Other => return Err(Reason::NotWebrtc),
         };
         self.input(path, &key, destination, packet, now, out)?;
-        if !self.early.is_empty() && self.paths.is_validated(path) {
-            let (held, rest) = std::mem::take(&mut self.early)
-                .into_iter()
-                .partition(|(at, _)| *at == key);
-            self.early = rest;
-            let held: Vec<(PathKey, Vec<u8>)> = held;
-            for (_, packet) in held {
-                self.input(path, &key, destination, &packet, now, out)?;
+        if self.paths.is_validated(path) {
+            for held in self.early.release(&key) {
+                self.input(path, &key, destination, &held, now, out)?;
             }
         }
         Ok(())
@@ -364,21 +248,6 @@ impl Session {
         let received = Receive::new(protocol, key.client.get(), destination, packet)
             .map_err(|_| Reason::Unparsable)?;
         self.feed(Input::Receive(now, received), Some(path), now, out);
-        Ok(())
-    }
-
-    /// Keeps DTLS from a path that a verified request opened, until the answer to our check validates it.
-    ///
-    /// Networks reorder, and a client may begin DTLS before it answers us; without this its first flight is lost, and many
-    /// clients repeat it only after a second. The engine sees nothing of it before the proof.
-    fn hold(&mut self, class: PacketClass, key: PathKey, packet: &[u8]) -> Result<(), Reason> {
-        if class != PacketClass::Dtls
-            || self.life.connected_at().is_some()
-            || self.early.len() == limits::EARLY_PACKETS
-        {
-            return Err(Reason::Unvalidated);
-        }
-        self.early.push((key, packet.to_vec()));
         Ok(())
     }
 

@@ -38,6 +38,8 @@ pub struct RestartSpec {
     pub credentials: Credentials,
     /// The client's new offer.
     pub offer: String,
+    /// The addresses to advertise, best first.
+    pub advertised: Vec<Advertised>,
 }
 
 /// A command, with the way back for its result.

@@ -172,7 +172,9 @@ impl Core {
                 let result = self.create(*spec, now);
                 if result.is_err() {
                     self.counters.refused += 1;
-                    self.settings.directory.release(id);
+                    if !self.sessions.contains_key(&id) {
+                        self.settings.directory.release(id);
+                    }
                 }
                 let _ = reply.send(result);
             }
@@ -245,7 +247,7 @@ impl Core {
         }
         let result = self
             .with(spec.id, now, |session, out| {
-                session.restart(spec.credentials, &spec.offer, now, out)
+                session.restart(spec.credentials, &spec.offer, &spec.advertised, now, out)
             })
             .ok_or_else(|| internal("the session failed"))?;
         self.counters.restarts += u64::from(result.is_ok());

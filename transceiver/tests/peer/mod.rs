@@ -411,10 +411,15 @@ impl Call {
         let mut api = self.client.rtc.sdp_api();
         api.ice_restart(true);
         let (offer, pending) = api.apply().expect("changes");
+        let advertised = self.ingresses.clone();
         let credentials = credentials(self.id, restart);
-        let answer =
-            self.session
-                .restart(credentials, &offer.to_sdp_string(), self.now, &mut self.out)?;
+        let answer = self.session.restart(
+            credentials,
+            &offer.to_sdp_string(),
+            &advertised,
+            self.now,
+            &mut self.out,
+        )?;
         self.flush_session();
         self.client.accept(pending, &answer);
         Ok(answer)

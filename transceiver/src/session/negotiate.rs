@@ -1,0 +1,155 @@
+//! Offers and answers: how a session comes into being, and how its ICE restarts.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use str0m::change::SdpOffer;
+use str0m::{Candidate, Input, RtcConfig};
+
+use super::early::Early;
+use super::voice::Voice;
+use super::{Advertised, Credentials, NewSession, Outbox, Session};
+use crate::channel::Channel;
+use crate::dtls::Identity;
+use crate::hops::Paths;
+use crate::life::Life;
+use crate::limits;
+use crate::proof::Checks;
+use crate::sdp::{AnswerParts, Offer, OfferError, compose};
+
+impl Session {
+    /// Makes a session and the answer to its client's offer.
+    ///
+    /// # Errors
+    /// [`OfferError`] when the offer cannot be served; a fault of ours is a panic, for the worker to catch.
+    pub fn create(
+        identity: &Identity,
+        new: NewSession<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(Self, String), OfferError> {
+        let offer = Offer::parse(new.offer)?;
+        let rtc = RtcConfig::new()
+            .set_crypto_provider(identity.provider())
+            .set_dtls_cert(identity.certificate())
+            .set_local_ice_credentials(new.credentials.to_engine())
+            .set_rtp_mode(true)
+            .clear_codecs()
+            .enable_opus(true, false)
+            // Transport-wide congestion control costs a third of a packet's CPU and gives audio nothing.
+            .clear_extension_map()
+            .set_extension(1, str0m::rtp::Extension::AudioLevel)
+            .set_extension(4, str0m::rtp::Extension::RtpMid)
+            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
+            .build(now);
+        let channel = Channel::new(offer.channel_message_max(), now);
+        let mut session = Self {
+            id: new.id,
+            created: new.created,
+            rtc,
+            credentials: new.credentials,
+            remote: (String::new(), String::new()),
+            advertised: Vec::new(),
+            paths: Paths::default(),
+            checks: Checks::default(),
+            channel,
+            voice: Voice::new(new.seed),
+            life: Life::new(now),
+            engine_deadline: now,
+            channel_retry: None,
+            early: Early::default(),
+            sends_begin: 0,
+            answers: 0,
+            drops: 0,
+            #[cfg(test)]
+            panic_next: false,
+        };
+        let answer = session.negotiate(&offer, session.credentials, &new.advertised, now, out)?;
+        Ok((session, answer))
+    }
+
+    /// Restarts ICE, or renegotiates: gives the engine another offer and returns the answer.
+    ///
+    /// When the client's credentials did not change, this is no restart: the answer then repeats ours, too
+    /// (RFC 8839 section 4.4.3.1.1), and the new ones are not used. `advertised` may differ from what earlier answers said:
+    /// those addresses stay good for packets, and are no longer told.
+    ///
+    /// # Errors
+    /// [`OfferError`] when the offer cannot be served; the session goes on as it was.
+    pub fn restart(
+        &mut self,
+        credentials: Credentials,
+        offer: &str,
+        advertised: &[Advertised],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<String, OfferError> {
+        let offer = Offer::parse(offer)?;
+        self.channel.renegotiated(offer.channel_message_max());
+        self.negotiate(&offer, credentials, advertised, now, out)
+    }
+
+    fn negotiate(
+        &mut self,
+        offer: &Offer,
+        credentials: Credentials,
+        advertised: &[Advertised],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<String, OfferError> {
+        self.advertise(advertised)?;
+        let engine_offer = SdpOffer::from_sdp_string(&offer.for_engine())
+            .map_err(|error| OfferError::Malformed(error.to_string()))?;
+        let before = self.rtc.direct_api().local_ice_credentials();
+        let result = self.rtc.sdp_api().accept_offer(engine_offer);
+        // On a restart the engine makes up credentials. Ours go in whatever came of the offer: a client that tries again
+        // with the same offer must find the ones that it will then be told.
+        if self.rtc.direct_api().local_ice_credentials() != before {
+            self.credentials = credentials;
+            self.rtc
+                .direct_api()
+                .set_local_ice_credentials(credentials.to_engine());
+            self.paths.restarted();
+            self.checks.restarted();
+        }
+        self.remote = (
+            offer.ice_ufrag().to_owned(),
+            offer.ice_password().to_owned(),
+        );
+        let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
+        self.answers += 1;
+        let candidates: Vec<SocketAddr> = advertised.iter().map(|a| a.address).collect();
+        let text = compose(
+            offer,
+            &answer.to_sdp_string(),
+            &AnswerParts {
+                ufrag: self.credentials.ufrag.as_str(),
+                password: self.credentials.password.as_str(),
+                candidates: &candidates,
+                origin: u64::from(self.id.0),
+                version: self.answers,
+            },
+        )?;
+        self.feed(Input::Timeout(now), None, now, out);
+        Ok(text)
+    }
+
+    /// Gives the engine a local candidate for each address that it does not have yet.
+    fn advertise(&mut self, advertised: &[Advertised]) -> Result<(), OfferError> {
+        for one in advertised {
+            if self.advertised.contains(one) {
+                continue;
+            }
+            if self.advertised.len() == limits::ADDRESSES_PER_SESSION {
+                return Err(OfferError::Malformed(
+                    "the session has been offered too many different addresses".to_owned(),
+                ));
+            }
+            let candidate = Candidate::host(one.address, "udp")
+                .map_err(|error| OfferError::Malformed(error.to_string()))?;
+            self.rtc.add_local_candidate(candidate);
+            self.advertised.push(*one);
+        }
+        Ok(())
+    }
+}
