@@ -11,13 +11,13 @@ use crate::ring::HEADROOM;
 pub const RING_ENTRIES: u16 = 1_024;
 
 /// Receive buffers of a core's public sockets. Trunks that wait and sends under way hold some of them.
-pub const PUBLIC_BUFFERS: u16 = 4_096;
+pub const PUBLIC_BUFFERS: u16 = 1_024;
 
 /// Length of a public receive buffer, in bytes: headroom and the largest client packet.
 pub const PUBLIC_BUFFER_LEN: usize = 2_048;
 
 /// Receive buffers of a core's internal socket.
-pub const INTERNAL_BUFFERS: u16 = 512;
+pub const INTERNAL_BUFFERS: u16 = 128;
 
 /// Length of an internal receive buffer, in bytes: headroom and the largest trunk datagram.
 pub const INTERNAL_BUFFER_LEN: usize = 9 * 1_024;

@@ -250,8 +250,12 @@ impl Shard {
                     Verdict::Drop(_) => 0,
                 }
             }
-            _ => {
+            Some(_) => {
                 self.router.count(Reason::Oversize);
+                0
+            }
+            None => {
+                self.router.count(Reason::ReceiveError);
                 0
             }
         };

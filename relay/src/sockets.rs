@@ -168,8 +168,9 @@ fn public_group(
             let socket = udp(address)?;
             socket.set_reuse_port(true)?;
             size_buffers(&socket, granted)?;
-            // Packets are small, and anybody can forge the ICMP message that would make the kernel fragment them.
-            set_mtu_discovery(&socket, address, MtuDiscovery::Omit)?;
+            // Packets are small, anybody can forge the ICMP message that would make the kernel fragment them, and a packet
+            // that must not be fragmented needs no number of its own from the kernel's shared counters.
+            set_mtu_discovery(&socket, address, MtuDiscovery::Probe)?;
             socket.bind(&address.into())?;
             Ok(socket)
         })
@@ -198,8 +199,8 @@ fn size_buffers(socket: &Socket, granted: &mut GrantedBuffers) -> io::Result<()>
 enum MtuDiscovery {
     /// Use what ICMP taught the kernel; set "don't fragment" where a packet fits.
     Want,
-    /// Ignore it: the interface's MTU holds, and routers may fragment.
-    Omit,
+    /// Ignore it: the interface's MTU holds, and "don't fragment" is always set.
+    Probe,
 }
 
 fn set_mtu_discovery(socket: &Socket, address: SocketAddr, how: MtuDiscovery) -> io::Result<()> {
@@ -209,20 +210,20 @@ fn set_mtu_discovery(socket: &Socket, address: SocketAddr, how: MtuDiscovery) ->
             libc::IP_MTU_DISCOVER,
             libc::IP_PMTUDISC_WANT,
         ),
-        (false, MtuDiscovery::Omit) => (
+        (false, MtuDiscovery::Probe) => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_OMIT,
+            libc::IP_PMTUDISC_PROBE,
         ),
         (true, MtuDiscovery::Want) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_PMTUDISC_WANT,
         ),
-        (true, MtuDiscovery::Omit) => (
+        (true, MtuDiscovery::Probe) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_OMIT,
+            libc::IPV6_PMTUDISC_PROBE,
         ),
     };
     set_option(socket, level, name, &value)

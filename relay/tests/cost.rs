@@ -1,7 +1,7 @@
 //! What a client packet costs the relay beside a bare receive: run by hand, in release, on a quiet machine.
 //!
 //! ```sh
-//! cargo test --release -p firsthop-relay --test cost -- --ignored --nocapture
+//! cargo test --release -p firsthop-relay --test cost -- --ignored --nocapture --test-threads 1
 //! ```
 //!
 //! The relay is stopped while a backlog gathers in its socket, and then works it off: so it is saturated whatever the
@@ -279,7 +279,7 @@ fn send_floor() -> f64 {
 
 #[test]
 #[ignore = "a measurement, for a quiet machine"]
-fn nanoseconds_per_packet() {
+fn nanoseconds_per_packet_up() {
     let receive = floor();
     println!("receive floor (recvmmsg)          {receive:7.0} ns/packet");
     for (mtu, owners) in [
@@ -296,6 +296,11 @@ fn nanoseconds_per_packet() {
             cost / receive
         );
     }
+}
+
+#[test]
+#[ignore = "a measurement, for a quiet machine"]
+fn nanoseconds_per_packet_down() {
     let send = send_floor();
     println!("send floor (sendmmsg)             {send:7.0} ns/packet");
     for packed in [1, 8, 40] {
