@@ -11,7 +11,7 @@
 //   state    { state, end }        see `state`; `end` is { code, message, failed, at } when the state is 'ended'
 //   phase    { name, start, end }  a step of the set-up is over; times are performance.now()
 //   track    { stream }            the server's audio
-//   channel  { open }              the data channel opened or closed
+//   channel  { open }              the data channel is open; it closes only with the call
 //   message  { event, text }       came on the channel; `event` is null when the text is not a JSON object
 //   sent     { event, text }       went out on the channel
 //
