@@ -1,10 +1,36 @@
-//! Load generators that measure Firsthop from outside, with the formats of [`firsthop_shared`].
+//! Measures Firsthop from outside, with the formats of [`firsthop_shared`], beside what the kernel charges and what else
+//! there is.
 //!
-//! - [`flow`]: a client as a relay sees it: one socket, one valid token, checks and voice-sized packets;
-//! - [`owner`]: a stand-in for a transceiver on the trunk, which proves addresses and sends packets back;
-//! - [`load`]: both together in an open loop, with latency counted from the moment a packet was due, so that a stall of
-//!   the relay cannot hide the packets it delayed (coordinated omission).
+//! | modules | what they are |
+//! |---|---|
+//! | [`packet`], [`wire`], [`turn`] | what is sent: stamped media of voice sizes, and how programs under test wrap it |
+//! | [`place`], [`crowd`], [`owners`], [`rig`] | thousands of clients and hundreds of owners, played by one thread |
+//! | [`burst`] | the cost of a packet at saturation |
+//! | [`load`] | latency and loss in an open loop |
+//! | [`flood`] | junk at the highest rate, beside live calls |
+//! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
+//! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
+//! | [`bench`](mod@bench), [`report`], [`plot`] | the whole comparison, and its files |
+//! | [`mmsg`], [`signal`] | system calls: all `unsafe` of this crate |
 
-pub mod flow;
+pub mod bench;
+pub mod burst;
+pub mod crowd;
+pub mod flood;
+pub mod floor;
+pub mod forward;
 pub mod load;
-pub mod owner;
+pub mod metrics;
+pub mod mmsg;
+pub mod owners;
+pub mod packet;
+pub mod place;
+pub mod plot;
+pub mod process;
+pub mod report;
+pub mod rig;
+pub mod signal;
+pub mod sinks;
+pub mod subject;
+pub mod turn;
+pub mod wire;

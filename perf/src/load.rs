@@ -1,76 +1,28 @@
-//! An open-loop load on a running relay: flows are proven first, then each sends at a fixed rate whatever comes back.
+//! An open loop: every packet has a moment at which it is due, whatever became of those before, and latency counts from
+//! that moment. So a stall of the program under test cannot hide the packets it delayed (coordinated omission).
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use firsthop_shared::address::{ClusterId, OwnerAddr, SessionId, ShardId};
-use firsthop_shared::keyring::DataKeyring;
-use firsthop_shared::limits::CLIENT_PACKET_MAX;
 use hdrhistogram::Histogram;
-use mio::{Events, Interest, Poll, Token};
-use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
-use crate::flow::Flow;
-use crate::owner::{Owner, OwnerCounts};
+use crate::process::Process;
+use crate::rig::{Direction, Rig};
 
-/// How often an unanswered check is sent again.
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// How many sockets are read between two looks at the clock.
-const EVENTS: usize = 1_024;
-
-/// What to load.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The relay's address as clients use it.
-    pub relay: SocketAddr,
-    /// The cluster that tokens name.
-    pub cluster: ClusterId,
-    /// Where the stand-in owners listen; their ports follow each other, or are chosen by the system when it is 0.
-    pub owner: SocketAddr,
-    /// How many owners.
-    pub owners: u16,
-    /// How many flows, spread over the owners in turn.
-    pub flows: u32,
-    /// Packets per second and flow.
+/// How to load a program.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadPlan {
+    /// Which way.
+    pub direction: Direction,
+    /// Packets per second, each way, over all flows.
     pub rate: f64,
     /// How long to send.
     pub duration: Duration,
-    /// Bytes of each packet.
-    pub size: usize,
-    /// Whether the owners send every packet back.
-    pub both_ways: bool,
-    /// How long to wait for all flows to be proven.
-    pub set_up: Duration,
-    /// The largest trunk datagram that the owners write.
-    pub datagram_len: usize,
-}
-
-/// Why a load did not run.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A socket failed.
-    #[error("socket: {0}")]
-    Io(#[from] io::Error),
-    /// Not every flow was proven in time.
-    #[error(
-        "only {proven} of {flows} flows were proven: is the relay at that address, with this keyring and cluster?"
-    )]
-    SetUp {
-        /// How many were.
-        proven: usize,
-        /// How many there are.
-        flows: u32,
-    },
-    /// A setting that makes no load.
-    #[error("{0}")]
-    Setting(&'static str),
 }
 
 /// Latency percentiles in microseconds, counted from the moment each packet was due.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Default, Debug, Serialize)]
 pub struct Latency {
     /// Median.
     pub p50: f64,
@@ -94,237 +46,163 @@ impl Latency {
     }
 }
 
-/// What a load showed.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// How many flows there were.
-    pub flows: u32,
-    /// Time from the first check until every flow was proven, in milliseconds.
-    pub set_up_ms: f64,
-    /// Packets that clients sent.
+/// What one way of a load showed.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct Way {
+    /// Packets that were due, and sent.
     pub sent: u64,
-    /// Packets that owners received.
-    pub received_up: u64,
-    /// Packets that came back to their clients.
-    pub received_down: u64,
-    /// Trunk records per datagram on the way up.
+    /// Packets that came through.
+    pub received: u64,
+    /// How long they took from the moment they were due.
+    pub latency: Latency,
+}
+
+impl Way {
+    /// The share of packets that did not come through.
+    #[must_use]
+    pub fn lost(&self) -> f64 {
+        self.sent.saturating_sub(self.received) as f64 / self.sent.max(1) as f64
+    }
+}
+
+/// What a load showed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LoadReport {
+    /// Packets per second that were due, each way.
+    pub rate: f64,
+    /// From clients to owners.
+    pub up: Option<Way>,
+    /// From owners to clients.
+    pub down: Option<Way>,
+    /// Records per datagram on the way up.
     pub packing: f64,
-    /// Datagrams and records that owners refused.
-    pub refused: u64,
-    /// Client to owner.
-    pub up: Latency,
-    /// Client to owner and back, when packets are sent back.
-    pub round_trip: Option<Latency>,
+    /// How late the generator itself sent: part of every latency above, and its share in them.
+    pub generator: Latency,
+    /// Processor time of the program per packet that came through, in nanoseconds.
+    pub nanos: Option<f64>,
+    /// Share of its processor that the program used.
+    pub busy: Option<f64>,
 }
 
-/// Runs a load against a relay that is already up.
-///
-/// # Errors
-/// When sockets fail, or the flows cannot be set up.
-pub fn run(plan: &Plan, keyring: &DataKeyring) -> Result<Report, LoadError> {
-    if plan.flows == 0 || plan.owners == 0 {
-        return Err(LoadError::Setting("--flows and --owners are at least 1"));
-    }
-    if plan.rate.is_nan() || plan.rate <= 0.0 {
-        return Err(LoadError::Setting(
-            "--rate is a positive number of packets per second",
-        ));
-    }
-    if plan.size > CLIENT_PACKET_MAX {
-        return Err(LoadError::Setting(
-            "--size is larger than any packet of a client",
-        ));
-    }
-    let mut load = Load::open(plan, keyring)?;
-    let set_up = load.prove()?;
-    load.send(set_up)
-}
+/// Packets that are sent at most before arrivals are looked at.
+const SEND_BUDGET: u32 = 64;
 
-struct Load<'a> {
-    plan: &'a Plan,
-    keyring: &'a DataKeyring,
-    poll: Poll,
-    flows: Vec<Flow>,
-    owners: Vec<Owner>,
-    start: Instant,
-    buffer: Vec<u8>,
-    scratch: Vec<u8>,
-    up: Histogram<u64>,
-    down: Histogram<u64>,
-}
-
-impl<'a> Load<'a> {
-    fn open(plan: &'a Plan, keyring: &'a DataKeyring) -> Result<Self, LoadError> {
-        let poll = Poll::new()?;
-        let mut owners = Vec::with_capacity(usize::from(plan.owners));
-        for index in 0..plan.owners {
-            let mut address = plan.owner;
-            if address.port() != 0 {
-                address.set_port(address.port() + index);
-            }
-            let mut owner = Owner::open(address, ShardId(0), plan.both_ways, plan.datagram_len)?;
-            let token = Token(plan.flows as usize + usize::from(index));
-            poll.registry()
-                .register(owner.socket(), token, Interest::READABLE)?;
-            owners.push(owner);
-        }
-        let mut flows = Vec::with_capacity(plan.flows as usize);
-        for index in 0..plan.flows {
-            let owner = &mut owners[index as usize % usize::from(plan.owners)];
-            let session = SessionId(index + 1);
-            owner.create(session);
-            let address = OwnerAddr::new(owner.address()?);
-            let mut flow = Flow::open(
-                keyring,
-                plan.cluster,
-                address,
-                ShardId(0),
-                session,
-                plan.relay,
-            )?;
-            poll.registry()
-                .register(flow.socket(), Token(index as usize), Interest::READABLE)?;
-            flows.push(flow);
-        }
-        Ok(Self {
-            plan,
-            keyring,
-            poll,
-            flows,
-            owners,
-            start: Instant::now(),
-            buffer: vec![0; 2_048],
-            scratch: Vec::new(),
-            up: histogram(),
-            down: histogram(),
-        })
-    }
-
-    /// Sends checks until every owner has proven all of its flows.
-    fn prove(&mut self) -> Result<Duration, LoadError> {
-        let begin = Instant::now();
-        let mut next_check = begin;
-        loop {
-            let proven: usize = self.owners.iter().map(Owner::proven).sum();
-            if proven == self.flows.len() {
-                return Ok(begin.elapsed());
-            }
-            let now = Instant::now();
-            if now >= begin + self.plan.set_up {
-                return Err(LoadError::SetUp {
-                    proven,
-                    flows: self.plan.flows,
-                });
-            }
-            if now >= next_check {
-                next_check = now + CHECK_INTERVAL;
-                // In small groups, so that the burst of checks fits the sockets' buffers.
-                for group in 0..self.flows.len().div_ceil(64) {
-                    for flow in self.flows.iter().skip(group * 64).take(64) {
-                        ignore_full(flow.send_check(&mut self.scratch))?;
-                    }
-                    self.turn(Duration::ZERO)?;
-                }
-            }
-            self.turn(next_check.saturating_duration_since(Instant::now()))?;
-        }
-    }
-
-    /// Sends every packet when it is due, in an order of flows that is shuffled once, then waits for the stragglers.
-    fn send(&mut self, set_up: Duration) -> Result<Report, LoadError> {
-        let before: u64 = self.owners.iter().map(|o| o.counts().records).sum();
-        let datagrams_before: u64 = self.owners.iter().map(|o| o.counts().datagrams).sum();
-        let mut order: Vec<u32> = (0..self.plan.flows).collect();
-        order.shuffle(&mut rand::rng());
-        let gap = 1.0 / (self.plan.rate * f64::from(self.plan.flows));
-        let total = (self.plan.duration.as_secs_f64() / gap) as u64;
-        let mut packet = vec![0; CLIENT_PACKET_MAX];
-        self.start = Instant::now();
-        let mut sent = 0;
-        while sent < total {
-            let due = Duration::from_secs_f64(sent as f64 * gap);
-            let wait = due.saturating_sub(self.start.elapsed());
-            if wait.is_zero() {
-                let flow = order[(sent % order.len() as u64) as usize];
-                let nanos = due.as_nanos() as u64;
-                let result =
-                    self.flows[flow as usize].send_media(flow, nanos, &mut packet, self.plan.size);
-                ignore_full(result)?;
-                sent += 1;
-                if !sent.is_multiple_of(32) {
-                    continue;
-                }
-            }
-            self.turn(wait)?;
-        }
-        let expected_down = if self.plan.both_ways { total } else { 0 };
-        let last = Instant::now() + Duration::from_secs(1);
-        while (self.up.len() < total || self.down.len() < expected_down) && Instant::now() < last {
-            self.turn(last.saturating_duration_since(Instant::now()))?;
-        }
-        let counts: Vec<OwnerCounts> = self.owners.iter().map(Owner::counts).collect();
-        let records = counts.iter().map(|c| c.records).sum::<u64>() - before;
-        let datagrams = counts.iter().map(|c| c.datagrams).sum::<u64>() - datagrams_before;
-        Ok(Report {
-            flows: self.plan.flows,
-            set_up_ms: set_up.as_secs_f64() * 1e3,
-            sent: total,
-            received_up: self.up.len(),
-            received_down: self.down.len(),
-            packing: records as f64 / datagrams.max(1) as f64,
-            refused: counts.iter().map(|c| c.refused).sum(),
-            up: Latency::of(&self.up),
-            round_trip: self.plan.both_ways.then(|| Latency::of(&self.down)),
-        })
-    }
-
-    /// Waits for packets, at most `wait`, and handles those that came.
-    fn turn(&mut self, wait: Duration) -> io::Result<()> {
-        let mut events = Events::with_capacity(EVENTS);
-        match self.poll.poll(&mut events, Some(wait)) {
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
-            _ => {}
-        }
-        for event in &events {
-            let index = event.token().0;
-            let start = self.start;
-            let late = |due: u64| {
-                (start.elapsed().as_nanos() as u64)
-                    .saturating_sub(due)
-                    .max(1)
-            };
-            if let Some(flow) = self.flows.get(index) {
-                loop {
-                    match flow.receive(&mut self.buffer, &mut self.scratch) {
-                        Ok(Some(stamp)) => self.down.saturating_record(late(stamp.due_nanos)),
-                        Ok(None) => {}
-                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                        Err(e) => return Err(e),
-                    }
-                }
-            } else {
-                let up = &mut self.up;
-                self.owners[index - self.flows.len()].receive(self.keyring, |stamp| {
-                    up.saturating_record(late(stamp.due_nanos));
-                })?;
-            }
-        }
-        Ok(())
-    }
-}
+/// How long stragglers are waited for.
+const STRAGGLERS: Duration = Duration::from_millis(300);
 
 /// From 1 ns to 60 s with three digits.
-fn histogram() -> Histogram<u64> {
-    match Histogram::new_with_bounds(1, 60_000_000_000, 3) {
-        Ok(histogram) => histogram,
-        Err(_) => unreachable!("the bounds are valid"),
-    }
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are valid"))
 }
 
-/// A full socket buffer is a loss that the report shows, not a failure of the run.
-fn ignore_full(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        other => other,
+/// Sends at a fixed rate, and says what came of it. The flows must be [set up](Rig::set_up).
+///
+/// # Errors
+/// The program ended, or sockets fail.
+pub fn run(
+    rig: &mut Rig,
+    process: Option<&mut Process>,
+    plan: &LoadPlan,
+) -> io::Result<LoadReport> {
+    run_beside(rig, process, plan, || Ok(()))
+}
+
+/// Like [`run`], and does something else in every turn of the loop.
+///
+/// # Errors
+/// As [`run`], and what the other thing says.
+pub fn run_beside(
+    rig: &mut Rig,
+    mut process: Option<&mut Process>,
+    plan: &LoadPlan,
+    mut beside: impl FnMut() -> io::Result<()>,
+) -> io::Result<LoadReport> {
+    let (mut up, mut down, mut generator) = (histogram(), histogram(), histogram());
+    let before = rig.owners.counts();
+    let used_before = halted_usage(process.as_deref_mut())?;
+    let total = (plan.duration.as_secs_f64() * plan.rate) as u64;
+    let gap = 1e9 / plan.rate;
+    rig.start = Instant::now();
+    let start = rig.start;
+    let mut sent = 0u64;
+    let mut last_arrival = start;
+    loop {
+        let now = start.elapsed().as_nanos() as u64;
+        let due = ((now as f64 / gap) as u64 + 1).min(total);
+        for _ in 0..SEND_BUDGET {
+            if sent >= due {
+                break;
+            }
+            let due_nanos = (sent as f64 * gap) as u64;
+            let flow = rig.order[(sent % rig.order.len() as u64) as usize];
+            let size = rig.sizes.of(sent as u32);
+            if plan.direction.up() {
+                rig.crowd.media(flow, sent as u32, due_nanos, size)?;
+            }
+            if plan.direction.down() {
+                rig.owners.media(flow, sent as u32, due_nanos, size)?;
+            }
+            generator.saturating_record(now.saturating_sub(due_nanos).max(1));
+            sent += 1;
+        }
+        rig.crowd.flush()?;
+        rig.owners.flush()?;
+        if sent < total {
+            beside()?;
+        }
+        let late = |due: u64| {
+            (start.elapsed().as_nanos() as u64)
+                .saturating_sub(due)
+                .max(1)
+        };
+        let arrived = rig.poll(
+            |stamp| up.saturating_record(late(stamp.due_nanos)),
+            |stamp| down.saturating_record(late(stamp.due_nanos)),
+        )?;
+        if arrived.datagrams > 0 || sent < total {
+            last_arrival = Instant::now();
+        } else if last_arrival.elapsed() > STRAGGLERS {
+            break;
+        }
+        let complete = |on: bool, histogram: &Histogram<u64>| !on || histogram.len() >= total;
+        if sent == total
+            && complete(plan.direction.up(), &up)
+            && complete(plan.direction.down(), &down)
+        {
+            break;
+        }
     }
+    let took = start.elapsed();
+    let used = halted_usage(process)?.zip(used_before);
+    let used = used.map(|(after, before)| (after - before) as f64);
+    let counts = rig.owners.counts();
+    let datagrams = counts.datagrams - before.datagrams;
+    let way = |on: bool, histogram: &Histogram<u64>| {
+        on.then(|| Way {
+            sent: total,
+            received: histogram.len(),
+            latency: Latency::of(histogram),
+        })
+    };
+    Ok(LoadReport {
+        rate: plan.rate,
+        up: way(plan.direction.up(), &up),
+        down: way(plan.direction.down(), &down),
+        packing: (counts.records - before.records) as f64 / datagrams.max(1) as f64,
+        generator: Latency::of(&generator),
+        nanos: used.map(|nanos| nanos / (up.len() + down.len()).max(1) as f64),
+        busy: used.map(|nanos| nanos / took.as_nanos() as f64),
+    })
+}
+
+/// What a program has used; it stands still for a moment, so that the figure is exact.
+fn halted_usage(process: Option<&mut Process>) -> io::Result<Option<u64>> {
+    let Some(process) = process else {
+        return Ok(None);
+    };
+    process.halt()?;
+    let usage = process.usage()?.cpu_nanos;
+    process.go_on()?;
+    Ok(Some(usage))
 }

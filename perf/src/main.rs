@@ -1,16 +1,13 @@
 //! `perf`: measures Firsthop from outside.
 
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::net::SocketAddrV4;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use firsthop_perf::load::{Latency, Plan, Report, run};
-use firsthop_shared::address::ClusterId;
-use firsthop_shared::keyring::DataKeyring;
-use firsthop_shared::limits::TRUNK_DATAGRAM_ETHERNET;
+use firsthop_perf::forward::ForwardPlan;
+use firsthop_perf::packet::Sizes;
+use firsthop_perf::{floor, forward};
+
+mod commands;
 
 /// Load generators for Firsthop.
 #[derive(Parser)]
@@ -22,111 +19,87 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Load a running relay with flows of voice-sized packets; stand-in owners receive them.
-    Relay(RelayArgs),
+    /// Load a relay that runs on this machine, in an open loop; stand-in owners receive.
+    Relay(commands::RelayArgs),
+    /// Compare a relay with the kernel's floors and with other relays, and write a report.
+    Bench(commands::BenchArgs),
+    /// Receive packets and throw them away (a floor; the bench starts it).
+    FloorReceive {
+        /// Where to receive.
+        #[arg(long)]
+        listen: SocketAddrV4,
+    },
+    /// Send packets when told to (a floor; the bench starts it).
+    FloorSend {
+        /// Where commands come to, and packets come from.
+        #[arg(long)]
+        listen: SocketAddrV4,
+        /// Ports of the clients' sockets.
+        #[arg(long, value_delimiter = ',', required = true)]
+        ports: Vec<u16>,
+        /// How many clients.
+        #[arg(long)]
+        flows: u32,
+        /// The size of packets, in bytes.
+        #[arg(long, default_value_t = 172)]
+        size: usize,
+        /// Sizes as in a voice call.
+        #[arg(long)]
+        voice: bool,
+    },
+    /// Forward with one system call per packet (a peer; the bench starts it).
+    ForwardSingle(ForwardArgs),
+    /// Forward with batched system calls (a peer; the bench starts it).
+    ForwardBatched(ForwardArgs),
 }
 
 #[derive(clap::Args)]
-struct RelayArgs {
-    /// The relay's public address.
-    #[arg(long, default_value = "127.0.0.1:3478")]
-    relay: SocketAddr,
-    /// The fleet's data keyring.
-    #[arg(long, env = "FIRSTHOP_KEYRING")]
-    keyring: PathBuf,
-    /// The relay's cluster.
-    #[arg(long, env = "FIRSTHOP_CLUSTER", default_value_t = 1)]
-    cluster: u16,
-    /// Where the stand-in owners listen; more than one take the ports that follow.
-    #[arg(long, default_value = "127.0.0.1:5100")]
-    owner: SocketAddr,
-    /// How many owners: the number of destinations that a relay core packs for.
+struct ForwardArgs {
+    /// Where clients send to.
+    #[arg(long)]
+    listen: SocketAddrV4,
+    /// Where owners send to.
+    #[arg(long)]
+    internal: SocketAddrV4,
+    /// How many owners there are.
     #[arg(long, default_value_t = 1)]
     owners: u16,
-    /// How many flows.
-    #[arg(long, default_value_t = 1_000)]
-    flows: u32,
-    /// Packets per second and flow.
-    #[arg(long, default_value_t = 50.0)]
-    rate: f64,
-    /// How long to send, in seconds.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Bytes of each packet.
-    #[arg(long, default_value_t = 172)]
-    size: usize,
-    /// Send every packet back to its client too.
+    /// Their port.
     #[arg(long)]
-    both_ways: bool,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
+    owner_port: u16,
+}
+
+impl From<ForwardArgs> for ForwardPlan {
+    fn from(args: ForwardArgs) -> Self {
+        Self {
+            listen: args.listen,
+            internal: args.internal,
+            owners: args.owners,
+            owner_port: args.owner_port,
+        }
+    }
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Relay(args) => relay(&args),
+        Command::Relay(args) => commands::relay(&args),
+        Command::Bench(args) => commands::bench(args),
+        Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
+        Command::FloorSend {
+            listen,
+            ports,
+            flows,
+            size,
+            voice,
+        } => {
+            let sizes = if voice {
+                Sizes::Voice
+            } else {
+                Sizes::Fixed(size)
+            };
+            Ok(floor::send(listen, &ports, flows, sizes)?)
+        }
+        Command::ForwardSingle(args) => Ok(forward::single(&args.into())?),
+        Command::ForwardBatched(args) => Ok(forward::batched(&args.into())?),
     }
-}
-
-fn relay(args: &RelayArgs) -> anyhow::Result<()> {
-    let keyring = DataKeyring::load(&args.keyring).context("--keyring")?;
-    let plan = Plan {
-        relay: args.relay,
-        cluster: ClusterId(args.cluster),
-        owner: args.owner,
-        owners: args.owners,
-        flows: args.flows,
-        rate: args.rate,
-        duration: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
-        size: args.size,
-        both_ways: args.both_ways,
-        set_up: Duration::from_secs(20),
-        datagram_len: TRUNK_DATAGRAM_ETHERNET,
-    };
-    let report = run(&plan, &keyring)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
-    } else {
-        print_table(&mut out, &report)?;
-    }
-    Ok(())
-}
-
-fn print_table(out: &mut impl std::io::Write, report: &Report) -> std::io::Result<()> {
-    let lost = |received: u64| {
-        100.0 * (report.sent.saturating_sub(received)) as f64 / report.sent.max(1) as f64
-    };
-    writeln!(out, "flows               {:>12}", report.flows)?;
-    writeln!(out, "all proven after    {:>12.1} ms", report.set_up_ms)?;
-    writeln!(out, "packets sent        {:>12}", report.sent)?;
-    writeln!(
-        out,
-        "lost on the way up  {:>12.3} %",
-        lost(report.received_up)
-    )?;
-    writeln!(out, "records a datagram  {:>12.2}", report.packing)?;
-    let row = |out: &mut dyn std::io::Write, name: &str, latency: &Latency| {
-        let Latency {
-            p50,
-            p99,
-            p999,
-            max,
-        } = latency;
-        writeln!(
-            out,
-            "{name:<20}{p50:>9.0} µs p50 {p99:>9.0} p99 {p999:>9.0} p99.9 {max:>9.0} max"
-        )
-    };
-    row(out, "latency up", &report.up)?;
-    if let Some(round_trip) = &report.round_trip {
-        writeln!(
-            out,
-            "lost up and down    {:>12.3} %",
-            lost(report.received_down)
-        )?;
-        row(out, "round trip", round_trip)?;
-    }
-    Ok(())
 }

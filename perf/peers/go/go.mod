@@ -1,0 +1,3 @@
+module firsthop/perf/peers/relay
+
+go 1.22

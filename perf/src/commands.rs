@@ -1,0 +1,309 @@
+//! The two commands that people run: a load on a relay that is up, and the whole comparison.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use firsthop_perf::bench::{self, Effort, FLOWS};
+use firsthop_perf::flood::FloodPlan;
+use firsthop_perf::load::{self, LoadPlan, LoadReport};
+use firsthop_perf::packet::Sizes;
+use firsthop_perf::plot;
+use firsthop_perf::report::{HALF_OF_SINGLE, Machine, NamedLoad, Pass, Report};
+use firsthop_perf::rig::{Direction, Rig, RigPlan};
+use firsthop_perf::subject::{Lab, Program, RelayOptions};
+use firsthop_perf::wire::Wire;
+use firsthop_shared::address::ClusterId;
+use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::limits::TRUNK_DATAGRAM_ETHERNET;
+
+#[derive(clap::Args)]
+pub(crate) struct RelayArgs {
+    /// The relay's public address, on this machine's loopback.
+    #[arg(long, default_value = "127.0.0.1:3478")]
+    relay: SocketAddrV4,
+    /// The fleet's data keyring.
+    #[arg(long, env = "FIRSTHOP_KEYRING")]
+    keyring: PathBuf,
+    /// The relay's cluster.
+    #[arg(long, env = "FIRSTHOP_CLUSTER", default_value_t = 1)]
+    cluster: u16,
+    /// How many owners: the number of destinations that a relay core packs for.
+    #[arg(long, default_value_t = 1)]
+    owners: u16,
+    /// How many flows.
+    #[arg(long, default_value_t = FLOWS)]
+    flows: u32,
+    /// Packets per second and flow.
+    #[arg(long, default_value_t = 50.0)]
+    rate: f64,
+    /// How long to send, in seconds.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Bytes of each packet; without it sizes as in a voice call.
+    #[arg(long)]
+    size: Option<usize>,
+    /// Owners send as much to their clients.
+    #[arg(long)]
+    both_ways: bool,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Loads a relay that is up.
+pub(crate) fn relay(args: &RelayArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.relay.ip().is_loopback(),
+        "--relay {}: clients here have loopback addresses, and reach only a relay on one",
+        args.relay
+    );
+    ensure!(
+        args.rate > 0.0,
+        "--rate is a positive number of packets per second"
+    );
+    let keyring = DataKeyring::load(&args.keyring).context("--keyring")?;
+    let mut rig = Rig::open(&RigPlan {
+        wire: Wire::Trunk,
+        target: args.relay,
+        keyring: Arc::new(keyring),
+        cluster: ClusterId(args.cluster),
+        flows: args.flows,
+        owners: args.owners,
+        datagram_len: TRUNK_DATAGRAM_ETHERNET,
+        sizes: args.size.map_or(Sizes::Voice, Sizes::Fixed),
+    })?;
+    let set_up = rig.set_up(Duration::from_secs(20))?;
+    let plan = LoadPlan {
+        direction: if args.both_ways {
+            Direction::Both
+        } else {
+            Direction::Up
+        },
+        rate: args.rate * f64::from(args.flows),
+        duration: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+    };
+    let report = load::run(&mut rig, None, &plan)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print_load(&mut out, args.flows, set_up, &report)?;
+    }
+    Ok(())
+}
+
+fn print_load(
+    out: &mut impl std::io::Write,
+    flows: u32,
+    set_up: Duration,
+    report: &LoadReport,
+) -> std::io::Result<()> {
+    let set_up = set_up.as_secs_f64() * 1e3;
+    writeln!(
+        out,
+        "flows                {flows:>12}, all proven after {set_up:.0} ms"
+    )?;
+    writeln!(out, "packets per second   {:>12.0} each way", report.rate)?;
+    writeln!(
+        out,
+        "records per datagram {:>12.2} on the way up",
+        report.packing
+    )?;
+    let rows = [
+        ("up", report.up.map(|way| (way.latency, way.lost()))),
+        ("down", report.down.map(|way| (way.latency, way.lost()))),
+        ("generator late", Some((report.generator, 0.0))),
+    ];
+    for (name, row) in rows {
+        let Some((latency, lost)) = row else { continue };
+        writeln!(
+            out,
+            "{name:<20}{:>9.0} µs p50 {:>9.0} p99 {:>9.0} p99.9 {:>9.0} max {:>8.3} % lost",
+            latency.p50,
+            latency.p99,
+            latency.p999,
+            latency.max,
+            100.0 * lost
+        )?;
+    }
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    /// The relay program.
+    #[arg(long)]
+    relay: PathBuf,
+    /// The relay in Go, built; without it that peer is left out.
+    #[arg(long)]
+    go: Option<PathBuf>,
+    /// Where results go: relay.json and charts.
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// Two minutes instead of half an hour.
+    #[arg(long)]
+    quick: bool,
+    /// Only cases whose name contains this; no ratios then.
+    #[arg(long)]
+    only: Option<String>,
+    /// Leave out everything but costs per packet.
+    #[arg(long)]
+    costs_alone: bool,
+    /// Receivers sleep.
+    #[arg(long)]
+    asleep: bool,
+    /// Passes, when others than usual.
+    #[arg(long)]
+    passes: Option<u32>,
+    /// What the report says was measured.
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// What the report says when it was.
+    #[arg(long, default_value = "unknown")]
+    date: String,
+    /// The processor of programs under test.
+    #[arg(long, default_value_t = 1)]
+    processor: usize,
+    /// The processor of clients and owners.
+    #[arg(long, default_value_t = 0)]
+    generator: usize,
+}
+
+/// Compares everything in turn.
+pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
+    let machine = Machine::this();
+    ensure!(
+        core_affinity::set_for_current(core_affinity::CoreId { id: args.generator }),
+        "--generator {}: this process may not run there",
+        args.generator
+    );
+    ensure!(
+        args.generator != args.processor,
+        "--generator and --processor are two processors"
+    );
+    let mut effort = if args.quick {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    };
+    effort.asleep = args.asleep;
+    effort.passes = args.passes.unwrap_or(effort.passes);
+    let mut report = Report {
+        machine,
+        commit: args.commit.clone(),
+        date: args.date.clone(),
+        quick: args.quick,
+        counters: "Time is the kernel's accounting of the program's threads; cycles and instructions are not counted."
+            .to_owned(),
+        ..Report::default()
+    };
+    let directory = std::env::temp_dir().join(format!("firsthop-perf-{}", std::process::id()));
+    let lab = Lab::new(args.processor, directory, args.relay, args.go).context("files")?;
+    costs(&lab, &effort, args.only.as_deref(), &mut report);
+    if !args.costs_alone && args.only.is_none() {
+        flow_costs(&lab, &effort, &mut report);
+        latencies(&lab, &effort, &mut report);
+        floods(&lab, &effort, &mut report);
+    }
+    report.finish();
+    writeln!(std::io::stdout(), "{}", report.table())?;
+    if let Some(results) = &args.results {
+        fs::create_dir_all(results).context("--results")?;
+        let mut json = serde_json::to_string_pretty(&report)?;
+        json.push('\n');
+        fs::write(results.join("relay.json"), json).context("--results")?;
+        fs::write(results.join("costs.svg"), plot::costs(&report))?;
+        fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
+    }
+    Ok(())
+}
+
+fn costs(lab: &Lab, effort: &Effort, only: Option<&str>, report: &mut Report) {
+    let mut passes = Vec::new();
+    let mut failed = BTreeMap::new();
+    for pass in 1..=effort.passes {
+        let mut costs = Pass::new();
+        for case in bench::cases() {
+            if only.is_some_and(|only| !case.id.contains(only)) || failed.contains_key(case.id) {
+                continue;
+            }
+            match bench::cost(lab, &case, effort) {
+                Ok(cost) => {
+                    eprintln!(
+                        "{pass}/{}  {:<24}{:>9.0} ns",
+                        effort.passes, case.id, cost.nanos
+                    );
+                    costs.insert(case.id, (case.program.name(), cost));
+                }
+                Err(error) => {
+                    eprintln!("{pass}/{}  {:<24} {error}", effort.passes, case.id);
+                    failed.insert(case.id, error.to_string());
+                }
+            }
+        }
+        passes.push(costs);
+    }
+    report.set_passes(&passes);
+    let missing = failed.iter().map(|(id, error)| format!("{id}: {error}"));
+    report.missing.extend(missing);
+}
+
+fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {
+    for flows in [10, 100, 1_000, 10_000, 100_000, effort.flows_max] {
+        match bench::flow_cost(lab, flows, effort) {
+            Ok(cost) => {
+                eprintln!("{flows:>10} flows {:>15.0} ns", cost.cost.nanos);
+                report.flows.push(cost);
+            }
+            Err(error) => report.missing.push(format!("{flows} flows: {error}")),
+        }
+    }
+}
+
+fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
+    let capacity = |id| report.costs.get(id).map(|case| 1e9 / case.nanos);
+    let relay = Program::Relay(RelayOptions::default());
+    let mut plan = Vec::new();
+    // Half of the capacity, which is shared by both ways.
+    if let Some(packets) = capacity("single_both") {
+        plan.push((Program::Single, HALF_OF_SINGLE, packets / 4.0));
+        plan.push((relay.clone(), HALF_OF_SINGLE, packets / 4.0));
+    }
+    if let Some(packets) = capacity("relay_both_1500") {
+        plan.push((relay, "half of what the relay can do", packets / 4.0));
+    }
+    for (program, at, rate) in plan {
+        match bench::latency(lab, &program, rate, effort) {
+            Ok(load) => report.latency.push(NamedLoad {
+                program: program.name(),
+                at,
+                load,
+            }),
+            Err(error) => report
+                .missing
+                .push(format!("latency of {}: {error}", program.name())),
+        }
+    }
+}
+
+fn floods(lab: &Lab, effort: &Effort, report: &mut Report) {
+    let plan = FloodPlan {
+        sources: 1_000_000,
+        live_rate: 50.0,
+        duration: effort.flood,
+        rounds: effort.rounds,
+    };
+    let said = |flood: &firsthop_perf::flood::FloodReport| {
+        eprintln!("flood of {:<18}{:>9.0} ns", flood.junk.name(), flood.nanos);
+    };
+    match bench::floods(lab, FLOWS, &plan, said) {
+        Ok(floods) => report.floods = floods,
+        Err(error) => report.missing.push(format!("floods: {error}")),
+    }
+}

@@ -1,0 +1,330 @@
+//! Many datagrams per system call: `recvmmsg` and `sendmmsg` on IPv4 sockets, into and out of buffers that are reused.
+//!
+//! A batch to send may name a source address per packet (`IP_PKTINFO`), so that one socket speaks for as many clients as
+//! there are loopback addresses. That is what lets a single thread out-send the relay: one call for 64 packets of 64 clients.
+
+#![allow(unsafe_code)] // The calls have no safe wrapper; every pointer leads into a buffer of the batch that owns it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::ptr;
+
+/// How many datagrams one call moves at the most.
+pub const BATCH: usize = 64;
+
+/// Length of the control message that carries one `in_pktinfo`: header and payload, aligned.
+const CONTROL_LEN: usize = 32;
+
+const _: () = {
+    // SAFETY: pure arithmetic on a length.
+    let space = unsafe { libc::CMSG_SPACE(size_of::<libc::in_pktinfo>() as u32) };
+    assert!(space as usize == CONTROL_LEN && align_of::<Control>() >= align_of::<libc::cmsghdr>());
+};
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_LEN]);
+
+fn empty_message() -> libc::mmsghdr {
+    // SAFETY: integers and pointers, for which all zeroes is a valid value.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+fn empty_name() -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: 0 },
+        sin_zero: [0; 8],
+    }
+}
+
+fn to_name(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(*address.ip()).to_be(),
+        },
+        ..empty_name()
+    }
+}
+
+/// Buffers to receive up to [`BATCH`] datagrams at a time.
+pub struct Inbox {
+    len: usize,
+    buffers: Vec<u8>,
+    names: Vec<libc::sockaddr_in>,
+    vectors: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    count: usize,
+}
+
+// SAFETY: the raw pointers lead into vectors that the value itself owns and never resizes.
+unsafe impl Send for Inbox {}
+
+impl Inbox {
+    /// Makes room for datagrams of at most `len` bytes; longer ones are cut.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self {
+            len,
+            buffers: vec![0; len * BATCH],
+            names: vec![empty_name(); BATCH],
+            vectors: (0..BATCH)
+                .map(|_| libc::iovec {
+                    iov_base: ptr::null_mut(),
+                    iov_len: 0,
+                })
+                .collect(),
+            messages: (0..BATCH).map(|_| empty_message()).collect(),
+            count: 0,
+        }
+    }
+
+    /// Takes what the socket has. With `wait`, sleeps until there is at least one datagram (on a blocking socket).
+    ///
+    /// Returns how many there are: 0 when a non-blocking socket has none.
+    ///
+    /// # Errors
+    /// What the socket says, but for `WouldBlock`.
+    pub fn receive(&mut self, socket: &UdpSocket, wait: bool) -> io::Result<usize> {
+        self.count = 0;
+        for (i, message) in self.messages.iter_mut().enumerate() {
+            self.vectors[i] = libc::iovec {
+                iov_base: self.buffers[i * self.len..].as_mut_ptr().cast(),
+                iov_len: self.len,
+            };
+            message.msg_hdr.msg_iov = &raw mut self.vectors[i];
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_name = (&raw mut self.names[i]).cast();
+            message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
+        }
+        let flags = if wait {
+            libc::MSG_WAITFORONE
+        } else {
+            libc::MSG_DONTWAIT
+        };
+        // SAFETY: each message points to a vector, a name and a buffer of `self`, which outlive the call.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                BATCH as u32,
+                flags,
+                ptr::null_mut(),
+            )
+        };
+        self.count = checked(count)?;
+        Ok(self.count)
+    }
+
+    /// The datagrams of the last [`Inbox::receive`], with their senders.
+    pub fn packets(&self) -> impl Iterator<Item = (&[u8], SocketAddrV4)> + '_ {
+        (0..self.count).map(|i| {
+            let start = i * self.len;
+            let name = &self.names[i];
+            let from = SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            );
+            let len = (self.messages[i].msg_len as usize).min(self.len);
+            (&self.buffers[start..start + len], from)
+        })
+    }
+}
+
+/// Up to [`BATCH`] datagrams to send at a time.
+pub struct Outbox {
+    len: usize,
+    buffers: Vec<u8>,
+    lens: [usize; BATCH],
+    names: Vec<libc::sockaddr_in>,
+    controls: Vec<Control>,
+    named: [bool; BATCH],
+    vectors: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    count: usize,
+}
+
+// SAFETY: the raw pointers lead into vectors that the value itself owns and never resizes.
+unsafe impl Send for Outbox {}
+
+impl Outbox {
+    /// Makes room for datagrams of at most `len` bytes.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self {
+            len,
+            buffers: vec![0; len * BATCH],
+            lens: [0; BATCH],
+            names: vec![empty_name(); BATCH],
+            controls: vec![Control([0; CONTROL_LEN]); BATCH],
+            named: [false; BATCH],
+            vectors: (0..BATCH)
+                .map(|_| libc::iovec {
+                    iov_base: ptr::null_mut(),
+                    iov_len: 0,
+                })
+                .collect(),
+            messages: (0..BATCH).map(|_| empty_message()).collect(),
+            count: 0,
+        }
+    }
+
+    /// How many datagrams wait.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the next push needs a [`Outbox::send`] first.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.count == BATCH
+    }
+
+    /// Adds a datagram that `write` puts into the buffer it is given; `write` returns its length.
+    ///
+    /// `from` is the source address, one of this machine's; without it the socket's own.
+    ///
+    /// # Panics
+    /// When the batch [is full](Outbox::is_full), or `write` returns more than the buffer holds.
+    pub fn push(
+        &mut self,
+        to: SocketAddrV4,
+        from: Option<Ipv4Addr>,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        assert!(self.count < BATCH, "send before pushing more");
+        let i = self.count;
+        let len = write(&mut self.buffers[i * self.len..(i + 1) * self.len]);
+        assert!(len <= self.len, "a datagram larger than its buffer");
+        self.lens[i] = len;
+        self.names[i] = to_name(to);
+        self.named[i] = from.is_some();
+        if let Some(from) = from {
+            self.controls[i] = packet_info(from);
+        }
+        self.count += 1;
+    }
+
+    /// Sends what was pushed, in order, and empties the batch. Returns how many the kernel took: it stops at the first
+    /// that finds no room on a non-blocking socket, and the rest is lost, as the caller then counts.
+    ///
+    /// # Errors
+    /// What the socket says about the first datagram, but for `WouldBlock`.
+    pub fn send(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(0);
+        }
+        for i in 0..count {
+            self.vectors[i] = libc::iovec {
+                iov_base: self.buffers[i * self.len..].as_mut_ptr().cast(),
+                iov_len: self.lens[i],
+            };
+            let header = &mut self.messages[i].msg_hdr;
+            header.msg_iov = &raw mut self.vectors[i];
+            header.msg_iovlen = 1;
+            header.msg_name = (&raw mut self.names[i]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
+            header.msg_control = if self.named[i] {
+                (&raw mut self.controls[i]).cast()
+            } else {
+                ptr::null_mut()
+            };
+            header.msg_controllen = if self.named[i] { CONTROL_LEN } else { 0 };
+        }
+        // SAFETY: each message points to a vector, a name, a control message and a buffer of `self`, which outlive the call.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                count as u32,
+                0,
+            )
+        };
+        checked(sent)
+    }
+}
+
+/// The control message that sets a packet's source address.
+fn packet_info(from: Ipv4Addr) -> Control {
+    let mut control = Control([0; CONTROL_LEN]);
+    let header = libc::cmsghdr {
+        // SAFETY: pure arithmetic on a length.
+        cmsg_len: unsafe { libc::CMSG_LEN(size_of::<libc::in_pktinfo>() as u32) } as usize,
+        cmsg_level: libc::IPPROTO_IP,
+        cmsg_type: libc::IP_PKTINFO,
+    };
+    let info = libc::in_pktinfo {
+        ipi_ifindex: 0,
+        ipi_spec_dst: libc::in_addr {
+            s_addr: u32::from(from).to_be(),
+        },
+        ipi_addr: libc::in_addr { s_addr: 0 },
+    };
+    let start = control.0.as_mut_ptr();
+    // SAFETY: the control buffer is aligned for a `cmsghdr` and holds it and an `in_pktinfo` right behind it, as the
+    // compile-time check above says.
+    unsafe {
+        start.cast::<libc::cmsghdr>().write(header);
+        start
+            .add(size_of::<libc::cmsghdr>())
+            .cast::<libc::in_pktinfo>()
+            .write(info);
+    }
+    control
+}
+
+fn checked(count: i32) -> io::Result<usize> {
+    if let Ok(count) = usize::try_from(count) {
+        return Ok(count);
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn one_socket_speaks_for_many_addresses() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let sender = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        let SocketAddr::V4(to) = receiver.local_addr().expect("an address") else {
+            panic!("IPv4");
+        };
+        let port = sender.local_addr().expect("an address").port();
+        let mut out = Outbox::new(64);
+        for i in 0..BATCH as u8 {
+            out.push(to, Some(Ipv4Addr::new(127, 77, 0, i)), |buffer| {
+                buffer[0] = i;
+                usize::from(i)
+            });
+        }
+        assert!(out.is_full());
+        assert_eq!(out.send(&sender).expect("sent"), BATCH);
+        let mut inbox = Inbox::new(64);
+        let mut seen = 0u8;
+        while usize::from(seen) < BATCH {
+            inbox.receive(&receiver, true).expect("received");
+            for (packet, from) in inbox.packets() {
+                assert_eq!(packet.len(), usize::from(seen));
+                assert_eq!(
+                    from,
+                    SocketAddrV4::new(Ipv4Addr::new(127, 77, 0, seen), port)
+                );
+                seen += 1;
+            }
+        }
+        assert_eq!(inbox.receive(&receiver, false).expect("nothing left"), 0);
+    }
+}
