@@ -27,6 +27,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::address::{ClientAddr, ClusterId, IngressId, canonical};
+use crate::limits::CORES_MAX;
 use crate::reload::{ReadError, read_small_file};
 
 /// A fleet file that cannot be used.
@@ -87,6 +88,16 @@ pub enum FleetError {
         /// What stands there.
         url: String,
     },
+    /// A relay with no core, or more than any has.
+    #[error("cluster {cluster}: relay {address} has {cores} cores: give 1 to {CORES_MAX}")]
+    Cores {
+        /// The cluster.
+        cluster: u16,
+        /// The relay.
+        address: IpAddr,
+        /// The number given.
+        cores: u16,
+    },
     /// No ingress or no cluster at all.
     #[error("the fleet needs at least one [[cluster]] and one [[ingress]]")]
     Empty,
@@ -115,8 +126,8 @@ pub struct Cluster {
 pub struct RelayEntry {
     /// Its internal address.
     pub address: IpAddr,
-    /// How many cores it runs, each with an internal port of its own.
-    pub cores: u8,
+    /// How many cores it runs, 1 to 256, each with an internal port of its own.
+    pub cores: u16,
 }
 
 /// A public address, or a pair of one per family, under which relays are reached.
@@ -192,6 +203,15 @@ impl Fleet {
                     kind: "cluster",
                     id: cluster.id.0,
                 });
+            }
+            for &RelayEntry { address, cores } in &cluster.relays {
+                if !(1..=CORES_MAX).contains(&cores) {
+                    return Err(FleetError::Cores {
+                        cluster: cluster.id.0,
+                        address,
+                        cores,
+                    });
+                }
             }
             check_position("cluster", cluster.id.0, cluster.position)?;
             check_url("cluster", cluster.id.0, cluster.signaling.as_deref())?;

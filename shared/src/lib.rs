@@ -7,7 +7,7 @@
 //! - [`trunk`]: the datagrams of the internal hop, and the replay filter in [`replay`];
 //! - [`stun`] and [`stun_write`]: the few parts of STUN that routing needs;
 //! - [`packet`]: the RFC 7983 classes;
-//! - [`keyring`], [`fleet`], [`reload`]: the files that operators hand out;
+//! - [`keyring`], [`masters`], [`fleet`], [`reload`]: the files that operators hand out;
 //! - [`control`]: the messages from signaling to a transceiver;
 //! - [`address`], [`limits`]: newtypes that cannot be mixed up, and every bound.
 //!
@@ -19,6 +19,7 @@ pub mod control;
 pub mod fleet;
 pub mod keyring;
 pub mod limits;
+pub mod masters;
 pub mod packet;
 pub mod reload;
 pub mod replay;

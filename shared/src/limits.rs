@@ -23,14 +23,15 @@ pub const TRUNK_DATAGRAM_ETHERNET: usize = 1_452;
 /// The largest client packet that a record carries, in bytes. WebRTC keeps under 1,200; DTLS and IP allow 1,500.
 pub const CLIENT_PACKET_MAX: usize = 1_900;
 
-/// How many records one trunk datagram holds at the most: what the shortest records fill it with.
+/// How many records one trunk datagram holds at the most. The largest datagram has room for 114 voice packets of 60 bytes.
 pub const TRUNK_RECORDS_MAX: usize = 128;
 
 /// How far back a replay window reaches, in sequence numbers.
 pub const REPLAY_WINDOW: u32 = 1_024;
 
-/// How many trunk senders (boot ids) a receiver remembers; the one that was silent longest makes room.
-pub const REPLAY_SENDERS: usize = 1_024;
+/// How many trunk senders (boot ids) a receiver remembers: every owner's worker that a relay core may serve, with room for
+/// those that restarted. One that has been silent makes room.
+pub const REPLAY_SENDERS: usize = 8_192;
 
 /// How long a flow without packets is kept, in seconds.
 pub const FLOW_IDLE_SECS: u32 = 30;
@@ -49,6 +50,9 @@ pub const INGRESSES_PER_ANSWER_MAX: usize = 8;
 
 /// How many workers an owner may have: a shard is one byte.
 pub const SHARDS_MAX: usize = 256;
+
+/// How many cores a relay may run: each has an internal port of its own.
+pub const CORES_MAX: u16 = 256;
 
 /// The largest file (keyring, fleet, API keys) that is read, in bytes.
 pub const CONFIG_FILE_MAX: u64 = 4 * 1_024 * 1_024;

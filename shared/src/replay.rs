@@ -1,10 +1,13 @@
 //! The replay filter of a trunk receiver: a window of sequence numbers for each sender.
 //!
 //! A sender is a boot id (RFC 4303 section 3.4.3 calls the same thing an anti-replay window). The table of senders is
-//! bounded; the sender that was silent longest makes room for a new one, so a flood of restarts cannot grow it, and only
-//! datagrams with a valid tag ever reach it.
+//! bounded: one that has been silent makes room for a new one, found without a look at all of them. Only datagrams with a
+//! valid tag ever reach it.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use siphasher::sip::SipHasher13;
 
 use crate::address::BootId;
 use crate::limits::{REPLAY_SENDERS, REPLAY_WINDOW};
@@ -63,11 +66,21 @@ impl Window {
     }
 }
 
-/// Windows of up to [`REPLAY_SENDERS`] senders.
+/// How many senders are compared when one has to make room: enough that one in use is practically never the oldest.
+const CANDIDATES: usize = 16;
+
+/// Boot ids are random and come from datagrams whose tag verified, so nobody chooses which of them collide.
+type BootHasher = BuildHasherDefault<SipHasher13>;
+
+/// Windows of a bounded number of senders. Everything is allocated at the start.
 #[derive(Debug)]
 pub struct ReplayFilter {
-    windows: HashMap<BootId, Window>,
+    windows: Vec<(BootId, Window)>,
+    /// Position in `windows` by boot id.
+    places: HashMap<BootId, u32, BootHasher>,
     capacity: usize,
+    /// Where the search for a sender that makes room goes on.
+    hand: usize,
 }
 
 impl Default for ReplayFilter {
@@ -77,13 +90,16 @@ impl Default for ReplayFilter {
 }
 
 impl ReplayFilter {
-    /// Makes room for `capacity` senders (at least one), so that nothing is allocated later.
+    /// Makes room for `capacity` senders (at least one).
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self {
-            windows: HashMap::with_capacity(capacity + 1),
+            windows: Vec::with_capacity(capacity),
+            // A table that is at most half full is cleaned in place, and never grows.
+            places: HashMap::with_capacity_and_hasher(2 * capacity, BootHasher::default()),
             capacity,
+            hand: 0,
         }
     }
 
@@ -92,14 +108,22 @@ impl ReplayFilter {
     /// `now_secs` is any monotonic count of seconds; it only orders senders by use. A sequence does not wrap: a sender
     /// takes a new boot id instead.
     pub fn accept(&mut self, boot: BootId, sequence: u32, now_secs: u32) -> bool {
-        if let Some(window) = self.windows.get_mut(&boot) {
+        if let Some(place) = self.places.get(&boot) {
+            let window = &mut self.windows[*place as usize].1;
             window.last_used = now_secs;
             return window.accept(sequence);
         }
-        if self.windows.len() >= self.capacity {
-            self.evict();
-        }
-        self.windows.insert(boot, Window::new(sequence, now_secs));
+        let window = Window::new(sequence, now_secs);
+        let place = if self.windows.len() < self.capacity {
+            self.windows.push((boot, window));
+            self.windows.len() - 1
+        } else {
+            let place = self.oldest_of_some();
+            self.places.remove(&self.windows[place].0);
+            self.windows[place] = (boot, window);
+            place
+        };
+        self.places.insert(boot, place as u32);
         true
     }
 
@@ -109,16 +133,15 @@ impl ReplayFilter {
         self.windows.len()
     }
 
-    /// Forgets the sender that was silent longest. It runs once per new sender beyond the capacity, never per datagram.
-    fn evict(&mut self) {
-        let oldest = self
-            .windows
-            .iter()
-            .min_by_key(|(_, window)| window.last_used)
-            .map(|(boot, _)| *boot);
-        if let Some(boot) = oldest {
-            self.windows.remove(&boot);
-        }
+    /// The place of the sender that was silent longest among the next few in turn.
+    fn oldest_of_some(&mut self) -> usize {
+        let count = self.windows.len();
+        let first = self.hand;
+        self.hand = (first + CANDIDATES) % count;
+        (0..CANDIDATES.min(count))
+            .map(|step| (first + step) % count)
+            .min_by_key(|place| self.windows[*place].1.last_used)
+            .unwrap_or(first)
     }
 }
 
@@ -152,6 +175,32 @@ mod tests {
         let mut filter = ReplayFilter::default();
         assert!(filter.accept(BootId(1), 9, 0));
         assert!(filter.accept(BootId(2), 9, 0));
+    }
+
+    #[test]
+    fn a_silent_sender_makes_room_among_many_in_use() {
+        let mut filter = ReplayFilter::with_capacity(1_000);
+        for boot in 0..1_000 {
+            assert!(filter.accept(BootId(boot), 1, u32::from(boot != 5)));
+        }
+        // One search looks at a few; every sixteenth new sender at the latest has seen them all.
+        for boot in 1_000..1_064 {
+            assert!(filter.accept(BootId(boot), 1, 2));
+        }
+        assert_eq!(filter.senders(), 1_000);
+        assert!(filter.accept(BootId(5), 1, 3), "sender 5 had to go");
+    }
+
+    #[test]
+    fn the_table_never_grows_whatever_the_churn() {
+        let mut filter = ReplayFilter::with_capacity(100);
+        let (windows, places) = (filter.windows.capacity(), filter.places.capacity());
+        for boot in 0..100_000 {
+            assert!(filter.accept(BootId(boot), 1, boot / 50));
+        }
+        assert_eq!(filter.senders(), 100);
+        assert_eq!(filter.windows.capacity(), windows);
+        assert_eq!(filter.places.capacity(), places);
     }
 
     #[test]

@@ -64,6 +64,31 @@ fn files_are_readable_by_their_owner_alone() {
 }
 
 #[test]
+fn a_left_over_temporary_file_does_not_lend_its_mode() {
+    let folder = Folder::new("left-over");
+    assert!(folder.keys("init", None).status.success());
+    let left = folder.0.join("data.toml.new");
+    std::fs::write(&left, "cut short").expect("writable");
+    std::fs::set_permissions(&left, std::fs::Permissions::from_mode(0o644)).expect("ours");
+    assert!(folder.keys("derive", None).status.success());
+    let meta = std::fs::metadata(folder.0.join("data.toml")).expect("the file");
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn init_never_replaces_keyrings_whose_masters_are_kept_elsewhere() {
+    let folder = Folder::new("elsewhere");
+    assert!(folder.keys("init", None).status.success());
+    std::fs::remove_file(folder.0.join("masters.toml")).expect("the file");
+    let before = std::fs::read(folder.0.join("data.toml")).expect("the file");
+    assert_eq!(folder.keys("init", None).status.code(), Some(2));
+    assert_eq!(
+        std::fs::read(folder.0.join("data.toml")).expect("the file"),
+        before
+    );
+}
+
+#[test]
 fn mistakes_end_with_one_line_that_says_what_to_do() {
     let folder = Folder::new("mistakes");
     assert!(folder.keys("init", None).status.success());

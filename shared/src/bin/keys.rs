@@ -76,12 +76,15 @@ fn run(command: Command) -> Result<(), String> {
         Command::Init { dir } => {
             std::fs::create_dir_all(&dir)
                 .map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-            let path = masters_path(&dir);
-            if path.exists() {
-                return Err(format!(
-                    "{} exists: use `keys add` to add a key to it",
-                    path.display()
-                ));
+            // A keyring without its masters is one whose masters are kept elsewhere: it is in use.
+            for name in [MASTERS, DATA, API] {
+                let path = dir.join(name);
+                if path.exists() {
+                    return Err(format!(
+                        "{} exists: use `keys add` to add a key, or choose another folder",
+                        path.display()
+                    ));
+                }
             }
             save(&dir, &Masters::new(random()?))
         }
@@ -112,31 +115,40 @@ fn run(command: Command) -> Result<(), String> {
     }
 }
 
-fn masters_path(dir: &Path) -> PathBuf {
-    dir.join("masters.toml")
-}
+const MASTERS: &str = "masters.toml";
+const DATA: &str = "data.toml";
+const API: &str = "api.toml";
 
 fn load(dir: &Path) -> Result<Masters, String> {
-    let path = masters_path(dir);
+    let path = dir.join(MASTERS);
     let text = Zeroizing::new(read_small_file(&path).map_err(|e| e.to_string())?);
     Masters::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Writes the masters first: a run that is cut short is completed by `keys derive`, and no derived key is ever lost.
 fn save(dir: &Path, masters: &Masters) -> Result<(), String> {
-    write_private(&masters_path(dir), &masters.to_toml())?;
-    write_private(&dir.join("data.toml"), &masters.data_toml())?;
-    write_private(&dir.join("api.toml"), &masters.api_toml())
+    write_private(&dir.join(MASTERS), &masters.to_toml())?;
+    write_private(&dir.join(DATA), &masters.data_toml())?;
+    write_private(&dir.join(API), &masters.api_toml())?;
+    // The new names last only when the folder has reached the disk.
+    std::fs::File::open(dir)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| format!("cannot write {}: {e}", dir.display()))
 }
 
 /// Replaces a file atomically, readable by its owner alone.
 fn write_private(path: &Path, text: &str) -> Result<(), String> {
     let fail = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
     let temporary = path.with_extension("toml.new");
+    // One that was left behind keeps its mode when it is written to: it has to go.
+    if let Err(error) = std::fs::remove_file(&temporary)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(fail(error));
+    }
     let mut file = std::fs::OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&temporary)
         .map_err(fail)?;
