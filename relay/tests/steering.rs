@@ -1,6 +1,7 @@
 //! The steering program on the real kernel: every datagram reaches the core that `Steering::core_for` names.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use firsthop_relay::sockets;
@@ -15,6 +16,19 @@ fn free_port(ip: IpAddr) -> u16 {
     socket.local_addr().expect("its address").port()
 }
 
+/// A loopback address that no other call gives, in this process or in another: its ports are free.
+fn own_address() -> IpAddr {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let pid = std::process::id();
+    let last = COUNT.fetch_add(1, Ordering::Relaxed);
+    IpAddr::V4(Ipv4Addr::new(
+        127,
+        200 + (pid % 50) as u8,
+        (pid / 50) as u8,
+        last,
+    ))
+}
+
 fn every_datagram_reaches_its_core(
     listen_ip: IpAddr,
     client_ips: &[IpAddr],
@@ -23,13 +37,7 @@ fn every_datagram_reaches_its_core(
 ) {
     let steering = Steering::new(seed, cores);
     let listen = SocketAddr::new(listen_ip, free_port(listen_ip));
-    // Internal ports are consecutive; a range of its own on an address of its own cannot be taken.
-    let internal = IpAddr::V4(Ipv4Addr::new(
-        127,
-        77,
-        (seed % 200) as u8,
-        cores as u8 + if listen_ip.is_ipv6() { 100 } else { 0 },
-    ));
+    let internal = own_address();
     let (opened, _) = sockets::open(&[listen], internal, 4_000, &steering).expect("sockets");
     let servers: Vec<UdpSocket> = opened
         .into_iter()
@@ -89,11 +97,10 @@ fn ipv6_clients_reach_the_core_that_the_rule_names() {
 fn an_address_that_somebody_holds_is_refused_even_to_a_group() {
     let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 9, 101));
     let listen = SocketAddr::new(ip, free_port(ip));
-    let internal = |last| IpAddr::V4(Ipv4Addr::new(127, 201, 0, last));
     let steering = Steering::new(0, 2);
-    let first = sockets::open(&[listen], internal(1), 4_000, &steering).expect("the first group");
-    let error =
-        sockets::open(&[listen], internal(2), 4_000, &steering).expect_err("the second is refused");
+    let first = sockets::open(&[listen], own_address(), 4_000, &steering).expect("the first group");
+    let error = sockets::open(&[listen], own_address(), 4_000, &steering)
+        .expect_err("the second is refused");
     assert!(
         error
             .to_string()
