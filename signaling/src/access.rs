@@ -57,7 +57,7 @@ pub async fn observe(
     let code = response.extensions().get::<ErrorCode>().map(|code| code.0);
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let id_text = id.to_str().unwrap_or_default();
-    if route.starts_with("/v1/") {
+    if route.starts_with("/v1/") || route.starts_with("/whip/") {
         tracing::info!(id = id_text, %method, route, status, code, micros, peer = peer.map(tracing::field::display), "request");
     } else {
         tracing::debug!(id = id_text, %method, route, status, code, micros, peer = peer.map(tracing::field::display), "request");

@@ -1,4 +1,4 @@
-//! Making a call and ending it: placement, minting, and the owner's word on it.
+//! Making a call: placement, minting, and the owner's word on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,19 +6,36 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use firsthop_shared::address::{ClusterId, IngressId, Restart, SessionId};
-use firsthop_shared::control::{ControlCode, CreateRequest};
-use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
-use firsthop_shared::token::{self, Route};
+use firsthop_shared::control::{CallKind, ControlCode, CreateRequest};
+use firsthop_shared::token::{self, Route, Ufrag};
+use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, watch};
 
+use crate::auth::Caller;
 use crate::call_id::{self, CallId, CallRef};
-use crate::credentials::KeyName;
+use crate::client::{Places, Proxies};
 use crate::error::ApiError;
 use crate::files::Files;
 use crate::limits::MINTS_MAX;
 use crate::metrics::{Again, Metrics, Phase};
+use crate::neighbours::Neighbours;
 use crate::owner::OwnerError;
 use crate::placement::Place;
+use crate::rates::Rates;
+use crate::session_config;
+use crate::steering::{self, Position};
 use crate::transceivers::Transceivers;
+
+/// How a call gets to the cluster that is nearest to its client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Steering {
+    /// This signaling asks that cluster's, and brings the answer.
+    Forward,
+    /// The client is told to ask there, by 307.
+    Redirect,
+    /// Not at all: every call stays in the cluster that it reached.
+    Off,
+}
 
 /// Everything that a request needs: the state of the router.
 #[derive(Debug)]
@@ -33,6 +50,37 @@ pub struct FrontDoor {
     pub transceivers: Arc<Transceivers>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// How often may be asked.
+    pub rates: Rates,
+    /// Whom to believe about where a client is.
+    pub proxies: Proxies,
+    /// Where addresses are, when a database was given.
+    pub places: Option<watch::Receiver<Arc<Places>>>,
+    /// Other clusters, and the ingress points.
+    pub neighbours: Arc<Neighbours>,
+    /// How calls get to other clusters.
+    pub steering: Steering,
+    /// The values of `Link` headers that name ICE servers (RFC 9725 section 4.6).
+    pub ice_servers: Vec<axum::http::HeaderValue>,
+    /// One permit for each sideband that is carried at once.
+    pub sidebands: Arc<Semaphore>,
+}
+
+/// A call that is asked for.
+#[derive(Clone, Debug)]
+pub struct NewCall<'a> {
+    /// The client's offer, checked.
+    pub offer: &'a str,
+    /// The configuration in the request, checked.
+    pub session: Option<Map<String, Value>>,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// What kind of client.
+    pub kind: CallKind,
+    /// The application that a WHIP client names.
+    pub app: Option<&'a str>,
+    /// Where the client is.
+    pub place: Option<Position>,
 }
 
 /// A call that its owner has.
@@ -42,6 +90,15 @@ pub struct Created {
     pub id: CallId,
     /// The SDP answer.
     pub answer: String,
+    /// The entity tag of its ICE session.
+    pub etag: String,
+}
+
+/// The entity tag of an ICE session (RFC 9725 section 4.3.1): how many restarts its ufrag has seen. It is strong, and the call that it is
+/// about is named by the URL, so that no replica has to remember any.
+#[must_use]
+pub fn etag(restart: Restart) -> String {
+    format!("\"ice-{}\"", restart.0)
 }
 
 impl FrontDoor {
@@ -52,7 +109,8 @@ impl FrontDoor {
     ///
     /// # Errors
     /// What the client is told: 400 and 422 are the owner's verdict on the offer, 503 no room, 502 and 504 an owner's failure.
-    pub async fn create_call(&self, offer: &str, caller: &KeyName) -> Result<Created, ApiError> {
+    pub async fn create_call(&self, call: &NewCall<'_>) -> Result<Created, ApiError> {
+        let caller = &call.caller.grant.name;
         let started = Instant::now();
         let mut except = None;
         let mut mints = 0;
@@ -65,7 +123,7 @@ impl FrontDoor {
             let place = *reservation.place();
             let created = unix_millis();
             let session = SessionId(rand::random());
-            let request = self.request(offer, caller, &place, session, created);
+            let request = self.request(call, &place, session, created);
             mints += 1;
             let error = match self
                 .transceivers
@@ -90,6 +148,7 @@ impl FrontDoor {
                     return Ok(Created {
                         id,
                         answer: response.answer,
+                        etag: etag(Restart(0)),
                     });
                 }
                 Err(error) => error,
@@ -126,78 +185,58 @@ impl FrontDoor {
         }
     }
 
-    /// Ends a call, whichever replica made it.
-    ///
-    /// # Errors
-    /// 404 alike for an id that does not open, a call of another cluster, a call that ended, and one whose owner is gone.
-    pub async fn hang_up(&self, id: &str) -> Result<(), ApiError> {
-        let keyring = Arc::clone(&self.files.api_keyring.borrow());
-        let call = call_id::open(&keyring, id).map_err(|_| ApiError::unknown_call())?;
-        if call.cluster != self.cluster {
-            return Err(ApiError::unknown_call());
-        }
-        match self
-            .transceivers
-            .client()
-            .hang_up(call.control, call.session, call.created)
-            .await
-        {
-            Ok(true) => {
-                self.metrics.hang_up();
-                tracing::info!(session = %call.session, control = %call.control, "call hung up");
-                Ok(())
-            }
-            // A process that is gone took its sessions along.
-            Ok(false) | Err(OwnerError::Gone) => Err(ApiError::unknown_call()),
-            Err(error) => {
-                tracing::info!(control = %call.control, reason = %error, "hang-up failed");
-                Err(owner_failed(&error))
-            }
-        }
-    }
-
     fn request(
         &self,
-        offer: &str,
-        caller: &KeyName,
+        call: &NewCall<'_>,
         place: &Place,
         session: SessionId,
         created: u64,
     ) -> CreateRequest {
-        let ufrag = token::mint(
-            self.files.keyring.borrow().active(),
-            &Route {
-                cluster: self.cluster,
-                owner: place.owner,
-                shard: place.shard,
-                restart: Restart(0),
-                session,
-            },
-        );
-        let fleet = Arc::clone(&self.files.fleet.borrow());
-        // The fleet file may have changed since the settings were checked against it.
-        let ingresses: Vec<u8> = match &self.ingresses {
-            Some(ids) => ids
-                .iter()
-                .filter(|id| fleet.ingress(**id).is_some())
-                .map(|id| id.0)
-                .collect(),
-            None => fleet
-                .ingresses()
-                .iter()
-                .map(|ingress| ingress.id.0)
-                .take(INGRESSES_PER_ANSWER_MAX)
-                .collect(),
-        };
+        let ufrag = self.mint(Route {
+            cluster: self.cluster,
+            owner: place.owner,
+            shard: place.shard,
+            restart: Restart(0),
+            session,
+        });
+        let claims = call.caller.claims.as_ref();
+        let limits = [
+            call.caller.grant.max_seconds,
+            claims.and_then(|claims| claims.max_seconds),
+        ];
         CreateRequest {
             session: session.0,
             shard: place.shard.0,
             created,
             ufrag: ufrag.to_string(),
-            offer: offer.to_owned(),
-            ingresses,
-            client: Some(caller.to_string()),
+            offer: call.offer.to_owned(),
+            ingresses: self.advertise(call.place),
+            client: Some(call.caller.grant.name.to_string()),
+            session_config: configuration(
+                claims.map(|claims| claims.session.clone()),
+                call.session.clone(),
+            ),
+            kind: call.kind,
+            app: call.app.map(str::to_owned),
+            max_seconds: limits.into_iter().flatten().min(),
         }
+    }
+
+    /// Mints a ufrag with the active key.
+    #[must_use]
+    pub fn mint(&self, route: Route) -> Ufrag {
+        token::mint(self.files.keyring.borrow().active(), &route)
+    }
+
+    /// The ingress points that an answer to a client at this place names.
+    #[must_use]
+    pub fn advertise(&self, place: Option<Position>) -> Vec<u8> {
+        let fleet = Arc::clone(&self.files.fleet.borrow());
+        let well = |id| self.neighbours.ingress_is_well(id);
+        steering::ingresses(&fleet, self.ingresses.as_deref(), place, well)
+            .into_iter()
+            .map(|id| id.0)
+            .collect()
     }
 
     fn note_failure(&self, control: SocketAddr, error: &OwnerError) {
@@ -211,8 +250,24 @@ impl FrontDoor {
     }
 }
 
+/// What the owner is told of the session: what the secret fixes, and what the request adds.
+fn configuration(
+    fixed: Option<Map<String, Value>>,
+    added: Option<Map<String, Value>>,
+) -> Option<Value> {
+    let mut merged = session_config::merge(fixed.unwrap_or_default(), added.unwrap_or_default());
+    if merged.is_empty() {
+        return None;
+    }
+    // `session.update` of the GA protocol has to say it.
+    merged
+        .entry("type")
+        .or_insert_with(|| Value::from("realtime"));
+    Some(Value::Object(merged))
+}
+
 /// The owner's verdict on the offer, passed on: it is about what the client sent.
-fn offer_refused(error: &OwnerError) -> ApiError {
+pub(crate) fn offer_refused(error: &OwnerError) -> ApiError {
     let OwnerError::Refused(_, refusal) = error else {
         return owner_failed(error);
     };
@@ -225,7 +280,7 @@ fn offer_refused(error: &OwnerError) -> ApiError {
 }
 
 /// An owner's failure in words for the client: what happened, and nothing about the inside.
-fn owner_failed(error: &OwnerError) -> ApiError {
+pub(crate) fn owner_failed(error: &OwnerError) -> ApiError {
     match error {
         OwnerError::Refused(_, refusal)
             if matches!(refusal.code, ControlCode::Draining | ControlCode::Full) =>
@@ -250,7 +305,9 @@ fn owner_failed(error: &OwnerError) -> ApiError {
     }
 }
 
-fn unix_millis() -> u64 {
+/// The time, as Unix time in milliseconds.
+#[must_use]
+pub fn unix_millis() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| {

@@ -6,18 +6,24 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use axum::http::{HeaderName, HeaderValue};
 use clap::Parser;
 use clap::error::ErrorKind;
-use firsthop_shared::address::{ClusterId, IngressId};
+use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::reload::read_small_file;
 use tracing_subscriber::EnvFilter;
 
+use crate::calls::Steering;
+use crate::client::Proxies;
+use crate::credentials::Rate;
 use crate::files::{FilesError, Paths};
 use crate::owner::ControlSecret;
+use crate::tls::TlsError;
 use crate::transceivers::Source;
 
 /// Firsthop signaling: takes SDP offers over HTTP and has transceivers answer them.
@@ -66,6 +72,43 @@ struct Settings {
     #[arg(long, env = "FIRSTHOP_FLEET")]
     fleet: Option<PathBuf>,
 
+    /// PEM file with the certificate chain: the API is then served over TLS.
+    #[arg(long, env = "FIRSTHOP_TLS_CERTIFICATE")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file with the private key of the certificate.
+    #[arg(long, env = "FIRSTHOP_TLS_KEY")]
+    tls_key: Option<PathBuf>,
+
+    /// How many requests one client address may make, as RATE/BURST: so many a second in the long run, so many at once; off sets no limit.
+    #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = "100/1000")]
+    address_rate: String,
+
+    /// Networks of our own proxies and of the CDN, as a comma-separated list of CIDRs: only they are believed about a client's address and place.
+    #[arg(long, env = "FIRSTHOP_TRUSTED_PROXIES", default_value = "")]
+    trusted_proxies: String,
+
+    /// Headers in which a trusted proxy tells a client's latitude, longitude and country, in this order.
+    #[arg(
+        long,
+        env = "FIRSTHOP_PLACE_HEADERS",
+        value_delimiter = ',',
+        default_value = "cf-iplatitude,cf-iplongitude,cf-ipcountry"
+    )]
+    place_headers: Vec<String>,
+
+    /// MaxMind database (.mmdb) of cities or countries: places clients of which no proxy tells the place.
+    #[arg(long, env = "FIRSTHOP_PLACES")]
+    places: Option<PathBuf>,
+
+    /// How a call gets to the cluster nearest to its client: forward, redirect (307) or off.
+    #[arg(long, env = "FIRSTHOP_STEERING", default_value = "forward")]
+    steering: String,
+
+    /// ICE servers that WHIP clients are told of, as stun: or turn: URLs; a turn: URL may be followed by ;username=NAME;credential=SECRET.
+    #[arg(long, env = "FIRSTHOP_ICE_SERVERS", value_delimiter = ',')]
+    ice_servers: Vec<String>,
+
     /// Id of the cluster that this signaling serves.
     #[arg(long, env = "FIRSTHOP_CLUSTER")]
     cluster: Option<String>,
@@ -103,6 +146,18 @@ pub struct Config {
     pub cluster: ClusterId,
     /// Which ingress points are advertised; nothing means all of the fleet's.
     pub ingresses: Option<Vec<IngressId>>,
+    /// Certificate chain and key, when the API is served over TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// How often one client address may ask.
+    pub address_rate: Option<Rate>,
+    /// Whom to believe about where a client is.
+    pub proxies: Proxies,
+    /// The database of places.
+    pub places: Option<PathBuf>,
+    /// How calls get to other clusters.
+    pub steering: Steering,
+    /// The values of `Link` headers that name ICE servers.
+    pub ice_servers: Vec<HeaderValue>,
     /// What is logged.
     pub log: String,
     /// How it is logged.
@@ -265,6 +320,27 @@ impl Config {
                 )
             })?,
             ingresses: ingresses(&settings.ingresses)?,
+            tls: tls(settings.tls_certificate, settings.tls_key)?,
+            address_rate: address_rate(&settings.address_rate)?,
+            proxies: proxies(&settings.trusted_proxies, &settings.place_headers)?,
+            places: settings.places,
+            steering: match settings.steering.as_str() {
+                "forward" => Steering::Forward,
+                "redirect" => Steering::Redirect,
+                "off" => Steering::Off,
+                other => {
+                    return Err(error(
+                        "--steering",
+                        format!("'{other}' is no way to steer"),
+                        "give forward, redirect or off",
+                    ));
+                }
+            },
+            ice_servers: settings
+                .ice_servers
+                .iter()
+                .map(|text| ice_server(text.trim()))
+                .collect::<Result<_, _>>()?,
             keyring: required(
                 "--keyring",
                 settings.keyring,
@@ -290,6 +366,33 @@ impl Config {
             log_format,
         })
     }
+}
+
+impl From<TlsError> for ConfigError {
+    fn from(fault: TlsError) -> Self {
+        let (setting, fix) = match &fault {
+            TlsError::Certificate { .. } => (
+                "--tls-certificate",
+                "give a PEM file with the certificate and those between it and its root",
+            ),
+            TlsError::Key { .. } => ("--tls-key", "give a PEM file with the private key"),
+            TlsError::Pair(_) => (
+                "--tls-key",
+                "give the key that the certificate was made for",
+            ),
+        };
+        error(setting, fault.to_string(), fix)
+    }
+}
+
+/// The line for a database of places that cannot be used.
+#[must_use]
+pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> ConfigError {
+    error(
+        "--places",
+        format!("{}: {cause}", path.display()),
+        "give a MaxMind database (.mmdb) of cities or countries",
+    )
 }
 
 impl From<FilesError> for ConfigError {
@@ -389,6 +492,113 @@ fn ingresses(texts: &[String]) -> Result<Option<Vec<IngressId>>, ConfigError> {
         }
     }
     Ok((!ids.is_empty()).then_some(ids))
+}
+
+fn tls(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Result<Option<(PathBuf, PathBuf)>, ConfigError> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(error(
+            "--tls-key",
+            "it is not set, and --tls-certificate is",
+            "give both, or neither",
+        )),
+        (None, Some(_)) => Err(error(
+            "--tls-certificate",
+            "it is not set, and --tls-key is",
+            "give both, or neither",
+        )),
+    }
+}
+
+fn address_rate(text: &str) -> Result<Option<Rate>, ConfigError> {
+    if text.trim() == "off" {
+        return Ok(None);
+    }
+    let number = |text: &str| text.trim().parse::<NonZeroU32>().ok();
+    text.split_once('/')
+        .and_then(|(rate, burst)| {
+            Some(Rate {
+                per_second: number(rate)?,
+                burst: number(burst)?,
+            })
+        })
+        .map(Some)
+        .ok_or_else(|| {
+            error(
+                "--address-rate",
+                format!("'{text}' is no rate"),
+                "give requests a second and a burst, such as 100/1000, or off",
+            )
+        })
+}
+
+fn proxies(trusted: &str, headers: &[String]) -> Result<Proxies, ConfigError> {
+    let trusted = if trusted.trim().is_empty() {
+        Networks::default()
+    } else {
+        Networks::parse(trusted).map_err(|e| {
+            error(
+                "--trusted-proxies",
+                e.to_string(),
+                "give CIDRs such as 10.0.0.0/8,fd00::/8",
+            )
+        })?
+    };
+    let name = |text: &String| text.trim().to_ascii_lowercase().parse::<HeaderName>().ok();
+    let names: Option<Vec<HeaderName>> = headers.iter().map(name).collect();
+    match names.as_deref() {
+        Some([latitude, longitude, country]) => Ok(Proxies {
+            trusted,
+            latitude: latitude.clone(),
+            longitude: longitude.clone(),
+            country: country.clone(),
+        }),
+        _ => Err(error(
+            "--place-headers",
+            format!("'{}' are not three names of headers", headers.join(",")),
+            "give those of latitude, longitude and country",
+        )),
+    }
+}
+
+/// Makes the value of a `Link` header (RFC 9725 section 4.6) of `turn:host:port;username=NAME;credential=SECRET`.
+fn ice_server(text: &str) -> Result<HeaderValue, ConfigError> {
+    let bad = || {
+        error(
+            "--ice-servers",
+            "an entry is no stun: or turn: URL with username and credential",
+            "give entries such as stun:stun.example:3478 or turn:turn.example;username=NAME;credential=SECRET",
+        )
+    };
+    let mut parts = text.split(';');
+    let url = parts.next().unwrap_or_default();
+    let known = ["stun:", "stuns:", "turn:", "turns:"];
+    let plain = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"<>\"\\".contains(&b))
+    };
+    if !known.iter().any(|scheme| url.starts_with(scheme)) || !plain(url) {
+        return Err(bad());
+    }
+    let mut link = format!("<{url}>; rel=\"ice-server\"");
+    for part in parts {
+        match part.trim().split_once('=') {
+            Some((name @ ("username" | "credential"), value)) if plain(value) => {
+                link += &format!("; {name}=\"{value}\"");
+            }
+            _ => return Err(bad()),
+        }
+    }
+    if link.contains("; credential=") {
+        link += "; credential-type=\"password\"";
+    }
+    HeaderValue::from_str(&link).map_err(|_| bad())
 }
 
 fn control_secret(path: &Path) -> Result<ControlSecret, ConfigError> {

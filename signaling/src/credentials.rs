@@ -1,4 +1,4 @@
-//! API keys: who may create and end calls.
+//! API keys: who may do what, how often, and for how long.
 //!
 //! The file holds names and SHA-256 hashes, never a key: who steals it can read who has access, and cannot call. A plain hash
 //! is enough because keys are random and long; nobody guesses 128 bits, however cheap a guess is. A presented key is hashed and
@@ -8,11 +8,16 @@
 //! [[key]]
 //! name = "dev"
 //! sha256 = "…"    # 64 hexadecimal digits: printf %s "$KEY" | sha256sum
+//! # All of these may be left out:
+//! scopes = ["calls", "secrets", "sideband"]    # what the key may do; "admin" is never meant by default
+//! rate = { per_second = 50, burst = 200 }      # calls and secrets together
+//! max_seconds = 3600                           # after how long its calls end
 //! ```
 //!
 //! Neither keys nor hashes appear in a log, an error or a `Debug` form.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +26,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
-use crate::limits::{API_KEY_MAX, API_KEYS_MAX, KEY_NAME_MAX};
+use crate::limits::{API_KEYS_MAX, BEARER_MAX, KEY_NAME_MAX};
 
 /// A file of API keys that cannot be used. No message holds a key or a hash.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +36,8 @@ pub enum CredentialsError {
     Read(#[from] ReadError),
     /// The text is not TOML of the expected shape.
     #[error(
-        "line {line} is not what a file of API keys holds: [[key]] tables with name = \"…\" and sha256 = \"…\""
+        "line {line} is not what a file of API keys holds: [[key]] tables with name = \"…\" and sha256 = \"…\", and if you like \
+        scopes = [\"calls\", \"secrets\", \"sideband\", \"admin\"], rate = {{ per_second = …, burst = … }}, max_seconds = …"
     )]
     Syntax {
         /// Line of the first fault, from 1.
@@ -54,11 +60,82 @@ pub enum CredentialsError {
     /// A hash is not 64 hexadecimal digits.
     #[error("the sha256 of key '{0}' is not 64 hexadecimal digits")]
     Hash(KeyName),
+    /// A rate or a time limit of zero would shut the key out without saying so.
+    #[error("key '{0}' has a rate or max_seconds of 0: take the key out of the file instead")]
+    Zero(KeyName),
+}
+
+/// Something that a key may be allowed to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Create calls, restart and end them.
+    Calls,
+    /// Mint client secrets.
+    Secrets,
+    /// Join the sideband of a call.
+    Sideband,
+    /// See how the fleet stands.
+    Admin,
+}
+
+impl Scope {
+    /// What a key without a list may do.
+    pub const DEFAULT: [Self; 3] = [Self::Calls, Self::Secrets, Self::Sideband];
+
+    /// The word for files and messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Secrets => "secrets",
+            Self::Sideband => "sideband",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// How often something may happen: a bucket of `burst`, refilled at `per_second`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// How often in the long run.
+    pub per_second: NonZeroU32,
+    /// How often at once.
+    pub burst: NonZeroU32,
+}
+
+/// What the file says about one key, but for its hash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// Its name.
+    pub name: KeyName,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+    /// How often it may create a call or mint a secret; nothing means no limit of its own.
+    pub rate: Option<Rate>,
+    /// After how many seconds its calls end; nothing means the owner's limit alone.
+    pub max_seconds: Option<u32>,
+}
+
+impl Grant {
+    /// Whether the key may do this.
+    #[must_use]
+    pub fn allows(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
 }
 
 /// The name of an API key, as logs and metrics may show it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct KeyName(Arc<str>);
+
+impl KeyName {
+    /// The characters.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for KeyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,7 +156,7 @@ pub enum Denied {
 
 /// The API keys of one reading of the file.
 pub struct ApiKeys {
-    entries: Vec<(KeyName, [u8; 32])>,
+    entries: Vec<(Arc<Grant>, [u8; 32])>,
 }
 
 impl fmt::Debug for ApiKeys {
@@ -100,6 +177,19 @@ struct KeysFile {
 struct KeyEntry {
     name: String,
     sha256: String,
+    #[serde(default)]
+    scopes: Option<Vec<Scope>>,
+    #[serde(default)]
+    rate: Option<FileRate>,
+    #[serde(default)]
+    max_seconds: Option<u32>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileRate {
+    per_second: u32,
+    burst: u32,
 }
 
 impl ApiKeys {
@@ -117,16 +207,35 @@ impl ApiKeys {
         if file.key.len() > API_KEYS_MAX {
             return Err(CredentialsError::TooMany);
         }
-        let mut entries: Vec<(KeyName, [u8; 32])> = Vec::with_capacity(file.key.len());
+        let mut entries = Vec::with_capacity(file.key.len());
         let mut names = std::collections::HashSet::with_capacity(file.key.len());
-        for (index, entry) in file.key.iter().enumerate() {
+        for (index, entry) in file.key.into_iter().enumerate() {
             let name = key_name(&entry.name).ok_or(CredentialsError::Name(index + 1))?;
             let hash =
                 read_hash(&entry.sha256).ok_or_else(|| CredentialsError::Hash(name.clone()))?;
             if !names.insert(name.clone()) {
                 return Err(CredentialsError::Duplicate(name));
             }
-            entries.push((name, hash));
+            let zero = || CredentialsError::Zero(name.clone());
+            let rate = entry
+                .rate
+                .map(|rate| {
+                    Ok::<_, CredentialsError>(Rate {
+                        per_second: NonZeroU32::new(rate.per_second).ok_or_else(zero)?,
+                        burst: NonZeroU32::new(rate.burst).ok_or_else(zero)?,
+                    })
+                })
+                .transpose()?;
+            if entry.max_seconds == Some(0) {
+                return Err(zero());
+            }
+            let grant = Grant {
+                name,
+                scopes: entry.scopes.unwrap_or_else(|| Scope::DEFAULT.to_vec()),
+                rate,
+                max_seconds: entry.max_seconds,
+            };
+            entries.push((Arc::new(grant), hash));
         }
         Ok(Self { entries })
     }
@@ -151,17 +260,28 @@ impl ApiKeys {
         self.entries.is_empty()
     }
 
-    /// Looks at the value of an `Authorization` header (RFC 6750 section 2.1) and returns whose key it is.
+    /// Says whose key a bearer token is.
     ///
     /// # Errors
-    /// Why the request is not let in.
-    pub fn authorize(&self, header: Option<&[u8]>) -> Result<KeyName, Denied> {
-        let header = header.ok_or(Denied::Missing)?;
-        let key = bearer(header).ok_or(Denied::Scheme)?;
+    /// [`Denied::Unknown`] when it is nobody's.
+    pub fn authorize(&self, key: &[u8]) -> Result<Arc<Grant>, Denied> {
         self.find(key).ok_or(Denied::Unknown)
     }
 
-    fn find(&self, key: &[u8]) -> Option<KeyName> {
+    /// What a key of that name may do: client secrets name the key that they were minted with.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Arc<Grant>> {
+        self.grants()
+            .find(|grant| grant.name.as_str() == name)
+            .cloned()
+    }
+
+    /// All keys, in file order.
+    pub fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.entries.iter().map(|(grant, _)| grant)
+    }
+
+    fn find(&self, key: &[u8]) -> Option<Arc<Grant>> {
         let presented: [u8; 32] = Sha256::digest(key).into();
         let mut found = Choice::from(0);
         let mut position = 0_u64;
@@ -173,18 +293,28 @@ impl ApiKeys {
         if bool::from(found) {
             self.entries
                 .get(position as usize)
-                .map(|(name, _)| name.clone())
+                .map(|(grant, _)| Arc::clone(grant))
         } else {
             None
         }
     }
 }
 
-fn bearer(header: &[u8]) -> Option<&[u8]> {
-    let (scheme, key) = header.split_at_checked("Bearer ".len())?;
+/// The token in the value of an `Authorization` header (RFC 6750 section 2.1).
+///
+/// # Errors
+/// [`Denied::Missing`] without a header, [`Denied::Scheme`] when it is not of the form `Bearer <key>`.
+pub fn bearer(header: Option<&[u8]>) -> Result<&[u8], Denied> {
+    let header = header.ok_or(Denied::Missing)?;
+    let (scheme, key) = header
+        .split_at_checked("Bearer ".len())
+        .ok_or(Denied::Scheme)?;
     let key = key.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && !key.is_empty() && key.len() <= API_KEY_MAX)
-        .then_some(key)
+    if scheme.eq_ignore_ascii_case(b"Bearer ") && (1..=BEARER_MAX).contains(&key.len()) {
+        Ok(key)
+    } else {
+        Err(Denied::Scheme)
+    }
 }
 
 fn key_name(text: &str) -> Option<KeyName> {
@@ -230,9 +360,8 @@ mod tests {
     }
 
     fn name_of(header: &str) -> Result<String, Denied> {
-        keys()
-            .authorize(Some(header.as_bytes()))
-            .map(|name| name.to_string())
+        let key = bearer(Some(header.as_bytes()))?;
+        keys().authorize(key).map(|grant| grant.name.to_string())
     }
 
     #[test]
@@ -243,14 +372,14 @@ mod tests {
 
     #[test]
     fn everything_else_is_denied_with_its_reason() {
-        assert_eq!(keys().authorize(None), Err(Denied::Missing));
+        assert_eq!(bearer(None), Err(Denied::Missing));
         for header in ["", "dev", "Bearer", "Bearer ", "Basic ZGV2", "Bearerdev"] {
             assert_eq!(name_of(header), Err(Denied::Scheme), "{header:?}");
         }
         for header in ["Bearer de", "Bearer devs", "Bearer Dev", "Bearer ef260e"] {
             assert_eq!(name_of(header), Err(Denied::Unknown), "{header:?}");
         }
-        let long = format!("Bearer {}", "x".repeat(API_KEY_MAX + 1));
+        let long = format!("Bearer {}", "x".repeat(BEARER_MAX + 1));
         assert_eq!(name_of(&long), Err(Denied::Scheme));
     }
 
@@ -282,6 +411,16 @@ mod tests {
             ),
             (format!("[[key]]\nname = \"a\"\nkey = \"{DEV}\""), "line 3"),
             (
+                format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\nscopes = [\"all\"]"),
+                "line 4",
+            ),
+            (
+                format!(
+                    "[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\nrate = {{ per_second = 0, burst = 1 }}"
+                ),
+                "'a' has a rate",
+            ),
+            (
                 format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n").repeat(2),
                 "two keys are named 'a'",
             ),
@@ -292,6 +431,24 @@ mod tests {
             assert!(said.contains(expected), "{said}");
             assert!(!said.contains(&DEV[1..]), "{said}");
         }
+    }
+
+    #[test]
+    fn a_key_may_do_what_its_scopes_say_and_admin_only_when_named() {
+        let keys = ApiKeys::parse(&format!(
+            "[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n[[key]]\nname = \"b\"\nsha256 = \"{OTHER}\"\n\
+             scopes = [\"admin\"]\nrate = {{ per_second = 5, burst = 10 }}\nmax_seconds = 60\n"
+        ))
+        .expect("valid");
+        let (a, b) = (
+            keys.named("a").expect("listed"),
+            keys.named("b").expect("listed"),
+        );
+        assert!(Scope::DEFAULT.iter().all(|scope| a.allows(*scope)));
+        assert!(!a.allows(Scope::Admin) && b.allows(Scope::Admin) && !b.allows(Scope::Calls));
+        assert_eq!(b.rate.map(|rate| rate.burst.get()), Some(10));
+        assert_eq!(b.max_seconds, Some(60));
+        assert!(keys.named("c").is_none());
     }
 
     #[test]

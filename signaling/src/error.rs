@@ -3,6 +3,8 @@
 //! `{"error":{"message","type","param","code"}}` with the right status. The message is for a person and says what to do; `code`
 //! is for programs and stays the same. No message holds a secret, and none of what an owner said about itself.
 
+use std::borrow::Cow;
+
 use axum::http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +18,8 @@ use crate::limits::RETRY_AFTER_SECS;
 pub enum ErrorKind {
     /// The request cannot be served as it is.
     InvalidRequestError,
+    /// The request may be good, and came too soon.
+    RateLimitError,
     /// The request was good, and could not be served.
     ServerError,
 }
@@ -30,7 +34,7 @@ pub struct ApiError {
     /// For people; may change.
     pub message: String,
     /// The field at fault, if one is.
-    pub param: Option<&'static str>,
+    pub param: Option<Cow<'static, str>>,
     /// After how many seconds another try makes sense.
     pub retry_after: Option<u64>,
 }
@@ -54,9 +58,9 @@ impl ApiError {
 
     /// The same, naming the field at fault.
     #[must_use]
-    pub fn about(self, param: &'static str) -> Self {
+    pub fn about(self, param: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            param: Some(param),
+            param: Some(param.into()),
             ..self
         }
     }
@@ -85,8 +89,32 @@ impl ApiError {
         }
     }
 
+    /// 429: too many requests of one key or one address.
+    #[must_use]
+    pub fn too_many(whose: &str, wait: std::time::Duration) -> Self {
+        Self {
+            // Rounded up: who comes back a moment early is refused again.
+            retry_after: Some(wait.as_secs() + 1),
+            ..Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limit_exceeded",
+                format!(
+                    "Too many requests of this {whose}. Try again after the seconds in Retry-After."
+                ),
+            )
+        }
+    }
+
+    /// 400 for one field of the request.
+    #[must_use]
+    pub fn field(path: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).about(path)
+    }
+
     fn kind(&self) -> ErrorKind {
-        if self.status.is_client_error() {
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            ErrorKind::RateLimitError
+        } else if self.status.is_client_error() {
             ErrorKind::InvalidRequestError
         } else {
             ErrorKind::ServerError
@@ -114,7 +142,7 @@ impl IntoResponse for ApiError {
             error: Inner {
                 message: &self.message,
                 kind: self.kind(),
-                param: self.param,
+                param: self.param.as_deref(),
                 code: self.code,
             },
         });

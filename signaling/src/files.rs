@@ -11,8 +11,10 @@ use std::sync::Arc;
 use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{ApiKeyring, DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
+use maxminddb::MaxMindDbError;
 use tokio::sync::watch;
 
+use crate::client::Places;
 use crate::credentials::{ApiKeys, CredentialsError};
 use crate::metrics::Metrics;
 
@@ -104,6 +106,25 @@ impl FileWatch {
         self.api_keyring.poll(metrics);
         self.fleet.poll(metrics);
         self.api_keys.poll(metrics);
+    }
+}
+
+/// Looks at the database of places, which is no part of [`Files`] since not everybody has one.
+pub struct PlacesWatch(Watched<Places, MaxMindDbError>);
+
+impl PlacesWatch {
+    /// Reads the database.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open(path: &Path) -> Result<(Self, watch::Receiver<Arc<Places>>), MaxMindDbError> {
+        let (watched, places) = Watched::open("places", path, Places::load)?;
+        Ok((Self(watched), places))
+    }
+
+    /// Takes over a change.
+    pub fn poll(&mut self, metrics: &Metrics) {
+        self.0.poll(metrics);
     }
 }
 

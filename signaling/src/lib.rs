@@ -5,28 +5,49 @@
 //! which any replica of signaling does. It keeps no table of calls: replicas share keyrings, and nothing else.
 //!
 //! Pure, without I/O, clock or random source of their own:
-//! - [`call_id`]: sealed call ids; [`credentials`]: API keys; [`placement`]: who gets the next call; [`offer`]: the first look at an
-//!   offer; [`error`]: what a client is told.
+//! - [`call_id`], [`sealed`], [`client_secret`]: tokens that replicas need no memory for; [`credentials`]: API keys;
+//! - [`placement`]: which transceiver; [`steering`]: which cluster, which ingress points; [`countries`]: where countries lie;
+//! - [`offer`], [`fragment`], [`session_config`]: the first look at what clients send; [`error`]: what they are told.
 //!
 //! Acting:
-//! - [`routes`]: the HTTP API, and [`access`]: ids, log and counts around it; [`calls`]: making and ending a call;
+//! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`context`] (who and where), [`auth`], [`rates`], [`body`];
+//! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it;
 //!   [`page`]: the page at `/`;
-//! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port;
-//! - [`server`]: listening and stopping; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`].
+//! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
+//!   [`client`]: where clients are;
+//! - [`server`]: listening and stopping; [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`].
 
 pub mod access;
+pub mod auth;
+pub mod body;
 pub mod call_id;
 pub mod calls;
+pub mod client;
+pub mod client_secret;
 pub mod config;
+pub mod context;
+pub mod countries;
 pub mod credentials;
 pub mod error;
 pub mod files;
+pub mod fragment;
 pub mod limits;
 pub mod metrics;
+pub mod minting;
+pub mod neighbours;
 pub mod offer;
 pub mod owner;
 pub mod page;
 pub mod placement;
+pub mod rates;
+pub mod realtime;
+pub mod resource;
 pub mod routes;
+pub mod sealed;
 pub mod server;
+pub mod session_config;
+pub mod sideband;
+pub mod steering;
+pub mod tls;
 pub mod transceivers;
+pub mod whip;

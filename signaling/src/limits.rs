@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use firsthop_shared::limits::SDP_MAX;
 
-/// The largest request body, in bytes: an offer.
-pub const BODY_MAX: usize = SDP_MAX;
+/// The largest request body, in bytes: an offer and a session configuration, with what JSON or a form adds.
+pub const BODY_MAX: usize = SDP_MAX + 2 * SESSION_CONFIG_MAX + 16 * 1_024;
 
 /// How long a client may take to send its request head: a slow sender must not hold a connection for ever.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,8 +49,56 @@ pub const MINTS_MAX: usize = 4;
 /// What `Retry-After` says when no transceiver is free, in seconds: by then there is a new status.
 pub const RETRY_AFTER_SECS: u64 = 2;
 
-/// The longest API key that is looked at, in bytes.
-pub const API_KEY_MAX: usize = 512;
+/// The largest session configuration, in bytes of JSON: it travels in client secrets, and those in a header.
+pub const SESSION_CONFIG_MAX: usize = 16 * 1_024;
+
+/// How many tools a session configuration may hold.
+pub const TOOLS_MAX: usize = 128;
+
+/// The longest bearer token that is looked at, in bytes: a client secret with the largest session configuration, and its other claims.
+pub const BEARER_MAX: usize = (SESSION_CONFIG_MAX + 4 * 1_024) / 3 * 4;
+
+/// How many seconds a client secret may be good for, at the least and at the most (OpenAI's bounds).
+pub const SECRET_SECONDS: std::ops::RangeInclusive<u64> = 10..=7_200;
+
+/// How many seconds a client secret is good for when the request does not say.
+pub const SECRET_SECONDS_DEFAULT: u64 = 600;
+
+/// How many web origins a client secret may name.
+pub const ORIGINS_MAX: usize = 16;
+
+/// The longest web origin, in bytes.
+pub const ORIGIN_MAX: usize = 256;
+
+/// How many client addresses have a rate limit of their own at once; those above share one.
+pub const RATED_ADDRESSES_MAX: usize = 65_536;
+
+/// How many sidebands one replica carries at once.
+pub const SIDEBANDS_MAX: usize = 16_384;
+
+/// How long the handshake of a sideband with the owner may take, and how long one side may go on after the other has ended.
+pub const SIDEBAND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long another cluster's signaling may take to answer: its own two tries, and the way there.
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// How often other clusters and ingress points are asked whether they are well.
+pub const HEALTH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long one such question may take.
+pub const HEALTH_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// After how many failed questions in a row an ingress point or a cluster counts as ill.
+pub const HEALTH_FAILURES: u8 = 2;
+
+/// How long a request that another cluster forwarded is believed, in seconds: clocks differ.
+pub const FORWARD_FRESH_SECS: u64 = 60;
+
+/// How many ingress points an answer names when it is known where the client is: the nearest, and one to fall back on.
+pub const NEAREST_INGRESSES: usize = 2;
+
+/// The longest name of a WHIP application, in bytes.
+pub const APP_NAME_MAX: usize = 64;
 
 /// How many API keys a file may hold: each request is compared with every one.
 pub const API_KEYS_MAX: usize = 10_000;
@@ -62,6 +110,8 @@ pub const KEY_NAME_MAX: usize = 64;
 pub const REQUEST_ID_MAX: usize = 128;
 
 const _: () = {
+    assert!(PEER_TIMEOUT.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
+    assert!(HEALTH_TIMEOUT.as_millis() < HEALTH_INTERVAL.as_millis());
     assert!(STATUS_TIMEOUT.as_millis() < POLL_INTERVAL.as_millis());
     assert!(STATUS_FRESH.as_millis() > 3 * POLL_INTERVAL.as_millis());
     assert!(OWNER_CONNECT_TIMEOUT.as_millis() < CREATE_TIMEOUT.as_millis());

@@ -6,16 +6,21 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use firsthop_signaling::calls::FrontDoor;
-use firsthop_signaling::config::{Config, ConfigError, LogFormat, Start, cannot_listen};
-use firsthop_signaling::files::FileWatch;
-use firsthop_signaling::limits::POLL_INTERVAL;
+use firsthop_signaling::config::{
+    Config, ConfigError, LogFormat, Start, bad_places, cannot_listen,
+};
+use firsthop_signaling::files::{FileWatch, PlacesWatch};
+use firsthop_signaling::limits::{HEALTH_INTERVAL, POLL_INTERVAL, SIDEBANDS_MAX};
 use firsthop_signaling::metrics::Metrics;
+use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{OwnerClient, Patience};
+use firsthop_signaling::rates::Rates;
+use firsthop_signaling::tls::TlsWatch;
 use firsthop_signaling::transceivers::Transceivers;
 use firsthop_signaling::{routes, server};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing_subscriber::EnvFilter;
 
@@ -77,12 +82,35 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let client = OwnerClient::new(&config.control_secret, Patience::default())
         .context("cannot make the HTTP client")?;
     let transceivers = Transceivers::new(config.transceivers.clone(), client);
+    let neighbours = Arc::new(Neighbours::new().context("cannot make the HTTP client")?);
+    let (mut places_watch, places) = match &config.places {
+        None => (None, None),
+        Some(path) => {
+            let (watch, places) =
+                PlacesWatch::open(path).map_err(|error| bad_places(path, &error))?;
+            (Some(watch), Some(places))
+        }
+    };
+    let (mut tls_watch, tls) = match &config.tls {
+        None => (None, None),
+        Some((certificate, key)) => {
+            let (watch, tls) = TlsWatch::open(certificate, key).map_err(ConfigError::from)?;
+            (Some(watch), Some(tls))
+        }
+    };
     let door = Arc::new(FrontDoor {
         cluster: config.cluster,
         files,
         ingresses: config.ingresses.clone(),
         transceivers: Arc::clone(&transceivers),
         metrics: Arc::clone(&metrics),
+        rates: Rates::new(config.address_rate),
+        proxies: config.proxies.clone(),
+        places,
+        neighbours,
+        steering: config.steering,
+        ice_servers: config.ice_servers.clone(),
+        sidebands: Arc::new(Semaphore::new(SIDEBANDS_MAX)),
     });
 
     let api = server::listen(&config.listen)
@@ -96,27 +124,52 @@ async fn run(config: &Config) -> anyhow::Result<()> {
         api = %addresses(&api),
         metrics = %addresses(&for_metrics),
         cluster = %config.cluster,
+        tls = tls.is_some(),
         "ready"
     );
 
     let (stop, stopping) = watch::channel(false);
     let polling = tokio::spawn(transceivers.poll_forever(Arc::clone(&metrics)));
-    let reloading = tokio::spawn(async move {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            files_watch.poll(&metrics);
+    let reloading = tokio::spawn({
+        let door = Arc::clone(&door);
+        async move {
+            let mut ticks = interval(POLL_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                files_watch.poll(&metrics);
+                if let Some(watch) = &mut places_watch {
+                    watch.poll(&metrics);
+                }
+                if let Some(watch) = &mut tls_watch {
+                    watch.poll(&metrics);
+                }
+                door.rates.tidy(&door.files.api_keys.borrow());
+            }
+        }
+    });
+    let asking_neighbours = tokio::spawn({
+        let door = Arc::clone(&door);
+        async move {
+            let mut ticks = interval(HEALTH_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let fleet = Arc::clone(&door.files.fleet.borrow());
+                door.neighbours.poll_once(&fleet, door.cluster).await;
+            }
         }
     });
     let serving_api = tokio::spawn(server::serve(
         api,
         routes::router(Arc::clone(&door)),
+        tls,
         stopping.clone(),
     ));
     let serving_metrics = tokio::spawn(server::serve(
         for_metrics,
         routes::metrics_router(door),
+        None,
         stopping,
     ));
 
@@ -130,6 +183,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     serving_metrics.await.context("the metrics server failed")?;
     polling.abort();
     reloading.abort();
+    asking_neighbours.abort();
     tracing::info!("stopped");
     Ok(())
 }

@@ -56,6 +56,11 @@ struct AgainLabels {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct SteeredLabels {
+    to: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct StandingLabels {
     standing: &'static str,
 }
@@ -68,6 +73,10 @@ pub struct Metrics {
     create: Family<PhaseLabels, Histogram, fn() -> Histogram>,
     again: Family<AgainLabels, Counter>,
     hang_ups: Counter,
+    restarts: Counter,
+    sidebands: Gauge,
+    secrets: Counter,
+    steered: Family<SteeredLabels, Counter>,
     reloads: Counter,
     reload_failures: Counter,
     transceivers: Family<StandingLabels, Gauge>,
@@ -109,6 +118,18 @@ impl Metrics {
         );
         let hang_ups = Counter::default();
         registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
+        let restarts = Counter::default();
+        registry.register("restarts", "ICE restarts", restarts.clone());
+        let sidebands = Gauge::default();
+        registry.register("sidebands", "Sidebands that are open", sidebands.clone());
+        let secrets = Counter::default();
+        registry.register("client_secrets", "Client secrets minted", secrets.clone());
+        let steered = Family::default();
+        registry.register(
+            "steered",
+            "New calls by where they were steered: here, forward, redirect, or failed for a cluster that did not take it",
+            steered.clone(),
+        );
         let reloads = Counter::default();
         registry.register(
             "reloads",
@@ -133,6 +154,10 @@ impl Metrics {
             create,
             again,
             hang_ups,
+            restarts,
+            sidebands,
+            secrets,
+            steered,
             reloads,
             reload_failures,
             transceivers,
@@ -173,6 +198,26 @@ impl Metrics {
     /// Counts a call that was ended by request.
     pub fn hang_up(&self) {
         self.hang_ups.inc();
+    }
+
+    /// Counts an ICE restart.
+    pub fn restart(&self) {
+        self.restarts.inc();
+    }
+
+    /// Counts a sideband that opened (1) or ended (-1).
+    pub fn sideband(&self, change: i64) {
+        self.sidebands.inc_by(change);
+    }
+
+    /// Counts a client secret that was minted.
+    pub fn secret(&self) {
+        self.secrets.inc();
+    }
+
+    /// Counts where a new call was steered.
+    pub fn steered(&self, to: &'static str) {
+        self.steered.get_or_create(&SteeredLabels { to }).inc();
     }
 
     /// Counts a file that changed.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use firsthop_shared::address::SessionId;
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, SESSIONS_PATH, STATUS_PATH, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, EVENTS_SEGMENT, RESTART_SEGMENT,
+    RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, Status,
 };
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
@@ -151,6 +152,50 @@ impl OwnerClient {
         Ok(made)
     }
 
+    /// Asks for what a restart is minted from; nothing when the owner does not have the session (any more).
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn session(
+        &self,
+        control: SocketAddr,
+        session: SessionId,
+        created: u64,
+    ) -> Result<Option<SessionInfo>, OwnerError> {
+        let url = format!("http://{control}{SESSIONS_PATH}/{session}?created={created}");
+        match receive(self.http.get(url), self.patience.status).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (status, body) => read(status, &body).map(Some),
+        }
+    }
+
+    /// Has a session's ICE restarted, and returns the answer.
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn restart(
+        &self,
+        control: SocketAddr,
+        session: SessionId,
+        request: &RestartRequest,
+    ) -> Result<RestartResponse, OwnerError> {
+        let url = format!("http://{control}{SESSIONS_PATH}/{session}/{RESTART_SEGMENT}");
+        let made: RestartResponse =
+            send(self.http.post(url).json(request), self.patience.create).await?;
+        if !made.answer.starts_with("v=0") {
+            return Err(OwnerError::Garbled("an answer that is not SDP".to_owned()));
+        }
+        Ok(made)
+    }
+
+    /// A request for a session's events; the handshake's own headers are the caller's to add.
+    #[must_use]
+    pub fn events(&self, control: SocketAddr, session: SessionId, created: u64) -> RequestBuilder {
+        self.http.get(format!(
+            "http://{control}{SESSIONS_PATH}/{session}/{EVENTS_SEGMENT}?created={created}"
+        ))
+    }
+
     /// Has a session ended; `false` when the owner does not have it (any more).
     ///
     /// # Errors
@@ -175,10 +220,14 @@ async fn send<T: DeserializeOwned>(
     timeout: Duration,
 ) -> Result<T, OwnerError> {
     let (status, body) = receive(request, timeout).await?;
+    read(status, &body)
+}
+
+fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, OwnerError> {
     if !status.is_success() {
-        return Err(refusal(status, &body));
+        return Err(refusal(status, body));
     }
-    serde_json::from_slice(&body).map_err(|error| OwnerError::Garbled(error.to_string()))
+    serde_json::from_slice(body).map_err(|error| OwnerError::Garbled(error.to_string()))
 }
 
 /// Sends the request and reads the whole response, within one time limit.
@@ -206,7 +255,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> OwnerError {
     }
 }
 
-fn failure(error: reqwest::Error) -> OwnerError {
+pub(crate) fn failure(error: reqwest::Error) -> OwnerError {
     if error.is_timeout() {
         return OwnerError::TimedOut;
     }

@@ -1,9 +1,16 @@
-//! The HTTP API: which paths there are, who may use them, and what they take and give.
+//! The HTTP API: which paths there are, and what lies around them.
 //!
 //! | endpoint | takes | gives |
 //! |---|---|---|
-//! | `POST /v1/realtime/calls` | `application/sdp`: the offer | 201, `application/sdp`, `Location: /v1/realtime/calls/rtc_…` |
-//! | `POST /v1/realtime/calls/{call_id}/hangup` | nothing | 200 |
+//! | `POST /v1/realtime/calls` | the offer: `application/sdp`, `multipart/form-data` or `application/json` | 201, `application/sdp`, `Location: /v1/realtime/calls/rtc_…` |
+//! | `POST /v1/realtime?model=…` | the same (beta) | the same |
+//! | `GET /v1/realtime?call_id=rtc_…` | a WebSocket handshake | the sideband of the call |
+//! | `PATCH /v1/realtime/calls/{call_id}` | `application/trickle-ice-sdpfrag` or `application/sdp`, `If-Match` | 204, or 200 and a new `ETag` |
+//! | `DELETE /v1/realtime/calls/{call_id}`, `POST …/hangup` | nothing | 200 |
+//! | `POST /v1/realtime/client_secrets`, `POST /v1/realtime/sessions` (beta) | JSON | 200 with `ek_…` |
+//! | `POST /whip/{app}`; `PATCH`, `DELETE /whip/{app}/{call_id}` | WHIP | see [`whip`] |
+//! | `GET /v1/fleet` | a key with the scope `admin` | 200: how transceivers, clusters and ingress points stand |
+//! | `GET /openapi.json` | nothing | 200: all of this for programs |
 //! | `GET /healthz`, `GET /readyz` | nothing | 200, or 503 while no transceiver takes calls |
 //! | `GET /` and the files it names | nothing | the page, see [`page`] |
 //!
@@ -11,33 +18,32 @@
 //! everywhere, for unknown paths and methods too. Any origin may call: what protects a call is the key, and keys are not cookies.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Path, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, LINK, LOCATION};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION, RETRY_AFTER};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use tokio::time::timeout;
+use axum::{Json, Router};
+use serde_json::{Value, json};
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
-use crate::access::{self, REQUEST_ID, Started};
+use crate::access::{self, REQUEST_ID};
+use crate::auth::Purpose;
 use crate::calls::FrontDoor;
-use crate::credentials::{Denied, KeyName};
+use crate::context;
+use crate::credentials::Scope;
 use crate::error::ApiError;
-use crate::limits::{BODY_MAX, BODY_TIMEOUT};
-use crate::metrics::Phase;
-use crate::offer;
+use crate::limits::BODY_MAX;
+use crate::minting;
 use crate::page;
+use crate::realtime::{self, CALLS};
+use crate::whip;
 
-/// Path of call creation, and of every call below it.
-pub const CALLS: &str = "/v1/realtime/calls";
-
-/// The media type of offers and answers (RFC 8866 section 8.1).
-const SDP: &str = "application/sdp";
+/// The description of the API (OpenAPI 3.1).
+pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// How long browsers may remember a preflight: two hours is what Chromium allows.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(7_200);
@@ -45,19 +51,38 @@ const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(7_200);
 /// The API, ready to be served.
 pub fn router(door: Arc<FrontDoor>) -> Router {
     Router::new()
-        .route(CALLS, post(create_call))
-        .route("/v1/realtime/calls/{call_id}/hangup", post(hang_up))
+        .route(CALLS, post(realtime::create))
+        .route(
+            "/v1/realtime",
+            post(realtime::create).get(realtime::sideband),
+        )
+        .route(
+            "/v1/realtime/calls/{call_id}",
+            axum::routing::patch(realtime::patch).delete(realtime::hang_up),
+        )
+        .route(
+            "/v1/realtime/calls/{call_id}/hangup",
+            post(realtime::hang_up),
+        )
+        .route("/v1/realtime/client_secrets", post(minting::client_secret))
+        .route("/v1/realtime/sessions", post(minting::session))
+        .route("/whip/{app}", post(whip::create))
+        .route(
+            "/whip/{app}/{call_id}",
+            axum::routing::patch(whip::patch).delete(whip::delete),
+        )
+        .route("/v1/fleet", get(fleet))
+        .route("/openapi.json", get(openapi))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .merge(page::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(from_fn_with_state(Arc::clone(&door), context::admit))
         .layer(cors())
-        .layer(axum::middleware::from_fn_with_state(
-            Arc::clone(&door),
-            access::observe,
-        ))
+        .layer(from_fn(whip::options))
+        .layer(from_fn_with_state(Arc::clone(&door), access::observe))
         .with_state(door)
 }
 
@@ -81,41 +106,8 @@ fn cors() -> CorsLayer {
             Method::OPTIONS,
         ])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([LOCATION, ETAG, LINK, REQUEST_ID])
+        .expose_headers([LOCATION, ETAG, LINK, RETRY_AFTER, REQUEST_ID])
         .max_age(PREFLIGHT_MAX_AGE)
-}
-
-async fn create_call(
-    State(door): State<Arc<FrontDoor>>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let started = request
-        .extensions()
-        .get::<Started>()
-        .map_or_else(Instant::now, |started| started.0);
-    let caller = authorize(&door, request.headers())?;
-    require_sdp(request.headers())?;
-    let body = read_body(request).await?;
-    let offer = offer::check(&body).map_err(|error| {
-        ApiError::new(StatusCode::BAD_REQUEST, "invalid_offer", capital(&error)).about("sdp")
-    })?;
-    door.metrics.create_phase(Phase::Offer, started.elapsed());
-    let call = door.create_call(offer, &caller).await?;
-    door.metrics.create_phase(Phase::Total, started.elapsed());
-    let location = format!("{CALLS}/{}", call.id.as_str());
-    let headers = [(CONTENT_TYPE, SDP.to_owned()), (LOCATION, location)];
-    Ok((StatusCode::CREATED, headers, call.answer).into_response())
-}
-
-async fn hang_up(
-    State(door): State<Arc<FrontDoor>>,
-    call_id: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> Result<StatusCode, ApiError> {
-    authorize(&door, &headers)?;
-    let Path(call_id) = call_id.map_err(|_| ApiError::unknown_call())?;
-    door.hang_up(&call_id).await?;
-    Ok(StatusCode::OK)
 }
 
 async fn healthz() -> &'static str {
@@ -128,6 +120,43 @@ async fn readyz(State(door): State<Arc<FrontDoor>>) -> Result<&'static str, ApiE
     } else {
         Err(ApiError::no_capacity())
     }
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn fleet(State(door): State<Arc<FrontDoor>>, request: Request) -> Result<Response, ApiError> {
+    door.authenticate(request.headers(), Purpose::Scope(Scope::Admin))?;
+    let fleet = Arc::clone(&door.files.fleet.borrow());
+    let ingresses: Vec<Value> = fleet
+        .ingresses()
+        .iter()
+        .map(|i| json!({ "id": i.id.0, "name": i.name, "well": door.neighbours.ingress_is_well(i.id) }))
+        .collect();
+    let clusters: Vec<Value> = fleet
+        .clusters()
+        .iter()
+        .map(|c| {
+            let well = if c.id == door.cluster {
+                door.transceivers.placeable()
+            } else {
+                door.neighbours.cluster_is_well(c.id)
+            };
+            json!({ "id": c.id.0, "name": c.name, "own": c.id == door.cluster, "well": well })
+        })
+        .collect();
+    let transceivers: Vec<Value> = door
+        .transceivers
+        .standings()
+        .into_iter()
+        .map(|(control, standing)| {
+            json!({ "control": control.to_string(), "standing": standing.name() })
+        })
+        .collect();
+    let body =
+        json!({ "clusters": clusters, "ingresses": ingresses, "transceivers": transceivers });
+    Ok(([(CACHE_CONTROL, "no-store")], Json(body)).into_response())
 }
 
 async fn metrics(State(door): State<Arc<FrontDoor>>) -> Response {
@@ -150,85 +179,4 @@ async fn unknown_method() -> ApiError {
         "method_not_allowed",
         "This URL does not take that method; the Allow header says which it takes.",
     )
-}
-
-fn authorize(door: &FrontDoor, headers: &HeaderMap) -> Result<KeyName, ApiError> {
-    let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-    door.files
-        .api_keys
-        .borrow()
-        .authorize(header)
-        .map_err(|denied| {
-            let (code, message) = match denied {
-                Denied::Missing => (
-                    "missing_api_key",
-                    "No API key: send the header Authorization: Bearer <key>.",
-                ),
-                Denied::Scheme => (
-                    "invalid_authorization",
-                    "The Authorization header is not of the form Bearer <key>.",
-                ),
-                Denied::Unknown => ("invalid_api_key", "The API key is not valid."),
-            };
-            ApiError::new(StatusCode::UNAUTHORIZED, code, message).about("authorization")
-        })
-}
-
-fn require_sdp(headers: &HeaderMap) -> Result<(), ApiError> {
-    let sent = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
-    let media_type = sent
-        .unwrap_or_default()
-        .split(|byte| *byte == b';')
-        .next()
-        .unwrap_or_default()
-        .trim_ascii();
-    if media_type.eq_ignore_ascii_case(SDP.as_bytes()) {
-        return Ok(());
-    }
-    let message = if sent.is_none() {
-        "The Content-Type is missing. Accepted is application/sdp: the SDP offer as the body."
-    } else {
-        "This Content-Type is not accepted. Accepted is application/sdp: the SDP offer as the body."
-    };
-    Err(ApiError::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_content_type",
-        message,
-    )
-    .about("content-type"))
-}
-
-async fn read_body(request: Request) -> Result<Bytes, ApiError> {
-    match timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            Err(ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "body_too_large",
-                format!("The body is larger than {BODY_MAX} bytes."),
-            ))
-        }
-        Ok(Err(_)) => Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "unreadable_body",
-            "The body broke off or is not valid HTTP.",
-        )),
-        Err(_) => Err(ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "body_timeout",
-            format!(
-                "The body did not arrive within {} seconds.",
-                BODY_TIMEOUT.as_secs()
-            ),
-        )),
-    }
-}
-
-/// An error of ours as a sentence.
-fn capital(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        format!("{}{}.", first.to_uppercase(), letters.as_str())
-    })
 }

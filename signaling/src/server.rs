@@ -1,7 +1,7 @@
 //! Listening, serving connections, and stopping without cutting a request off.
 //!
 //! Why not `axum::serve`: it sets no limit on how long a client may take for its request head, nor on how many connections there
-//! are, and later it is where TLS goes.
+//! are, and it knows no TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,13 +17,16 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use crate::access::Peer;
 use crate::limits::{CONNECTIONS_MAX, HEAD_TIMEOUT, STOP_GRACE};
+use crate::tls::Tls;
 
 /// How long accepting rests after a failure that is not one connection's own, such as too few file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -63,13 +66,19 @@ fn family_missing(error: &io::Error) -> bool {
 }
 
 /// Serves the router on all listeners until `stop` becomes true, then lets open requests finish within [`STOP_GRACE`].
-pub async fn serve(listeners: Vec<TcpListener>, router: Router, stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listeners: Vec<TcpListener>,
+    router: Router,
+    tls: Option<Tls>,
+    stop: watch::Receiver<bool>,
+) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut accepting = JoinSet::new();
     for listener in listeners {
         accepting.spawn(accept(
             listener,
             router.clone(),
+            tls.clone(),
             Arc::clone(&slots),
             stop.clone(),
         ));
@@ -85,6 +94,7 @@ pub async fn serve(listeners: Vec<TcpListener>, router: Router, stop: watch::Rec
 async fn accept(
     listener: TcpListener,
     router: Router,
+    tls: Option<Tls>,
     slots: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -99,13 +109,28 @@ async fn accept(
         };
         match (slot, accepted) {
             (Ok(slot), Ok((stream, peer))) => {
-                tokio::spawn(serve_connection(
-                    stream,
-                    canonical(peer),
-                    router.clone(),
-                    slot,
-                    stop.clone(),
-                ));
+                // Answers are small and the next request waits for them.
+                let _ = stream.set_nodelay(true);
+                let peer = canonical(peer);
+                let (router, stop) = (router.clone(), stop.clone());
+                let config = tls.as_ref().map(|tls| Arc::clone(&tls.borrow()));
+                tokio::spawn(async move {
+                    match config {
+                        None => serve_connection(stream, peer, router, slot, stop).await,
+                        Some(config) => {
+                            let shaking = TlsAcceptor::from(config).accept(stream);
+                            match timeout(HEAD_TIMEOUT, shaking).await {
+                                Ok(Ok(stream)) => {
+                                    serve_connection(stream, peer, router, slot, stop).await;
+                                }
+                                Ok(Err(error)) => {
+                                    tracing::debug!(%peer, %error, "no TLS connection");
+                                }
+                                Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
+                            }
+                        }
+                    }
+                });
             }
             (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
             (Ok(_), Err(error)) => {
@@ -119,14 +144,12 @@ async fn accept(
 }
 
 async fn serve_connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
     router: Router,
     slot: OwnedSemaphorePermit,
     mut stop: watch::Receiver<bool>,
 ) {
-    // Answers are small and the next request waits for them.
-    let _ = stream.set_nodelay(true);
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));

@@ -167,6 +167,18 @@ impl Transceivers {
             > 0
     }
 
+    /// How each transceiver stands.
+    #[must_use]
+    pub fn standings(&self) -> Vec<(SocketAddr, Standing)> {
+        let table = self.table();
+        let now = Instant::now();
+        table
+            .placement
+            .members()
+            .filter_map(|control| Some((control, table.placement.standing(control, now)?)))
+            .collect()
+    }
+
     /// Sets the gauges.
     pub fn publish(&self, metrics: &Metrics) {
         let table = self.table();

@@ -25,7 +25,7 @@ async fn an_offer_is_answered_by_its_owner_with_a_location() {
         location.starts_with("/v1/realtime/calls/rtc_"),
         "{location}"
     );
-    assert_eq!(response.text().await.expect("a body"), ANSWER);
+    assert!(response.text().await.expect("a body").starts_with(ANSWER));
 
     let state = stub.state();
     let asked = &state.asked[0];
@@ -95,7 +95,7 @@ async fn a_session_number_that_was_used_again_is_another_call() {
     let front = stage.front(&[&stub]).await;
     let id = front.call_id().await;
     let session = stub.state().asked[0].session;
-    stub.state().sessions.insert(session, (1, 0));
+    stub.state().sessions.insert(session, (1, 0, 0));
     assert_eq!(told(front.hang_up(&id).await).await.status, 404);
     assert_eq!(stub.sessions(), 1, "the newer call lives on");
 }
@@ -147,7 +147,7 @@ async fn a_failed_owner_is_tried_once_elsewhere_and_left_alone_until_it_reports(
         Stub::start(&stage, &[20]).await,
     );
     // The emptier one is tried first.
-    good.state().sessions.insert(1, (1, 0));
+    good.state().sessions.insert(1, (1, 0, 0));
     let front = stage.front(&[&bad, &good]).await;
     for fault in [
         Reply::Refuse(ControlCode::Draining),
@@ -345,10 +345,101 @@ async fn a_burst_between_two_polls_spreads_over_owners_and_workers() {
         let first = state
             .sessions
             .values()
-            .filter(|(_, shard)| *shard == 0)
+            .filter(|(_, shard, _)| *shard == 0)
             .count();
         assert!((20..=30).contains(&first), "{first}");
     }
+}
+
+#[tokio::test]
+async fn a_thousand_calls_through_two_replicas_fill_transceivers_evenly() {
+    let stage = Stage::new();
+    let (one, two) = (
+        Stub::start(&stage, &[500, 500]).await,
+        Stub::start(&stage, &[500, 500]).await,
+    );
+    let fronts = [
+        stage.front(&[&one, &two]).await,
+        stage.front(&[&one, &two]).await,
+    ];
+    // Ten rounds, as many as polls would see in ten seconds of a hundred calls each.
+    for _ in 0..10 {
+        let mut calls = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let request = fronts[number % 2]
+                .post("/v1/realtime/calls")
+                .bearer_auth(KEY)
+                .header("content-type", "application/sdp")
+                .body(OFFER);
+            calls.spawn(request.send());
+        }
+        while let Some(response) = calls.join_next().await {
+            assert_eq!(
+                response.expect("no panic").expect("a response").status(),
+                201
+            );
+        }
+        for front in &fronts {
+            front.poll().await;
+        }
+    }
+    assert_eq!(one.sessions() + two.sessions(), 1_000);
+    for stub in [&one, &two] {
+        assert!(
+            (450..=550).contains(&stub.sessions()),
+            "{}",
+            stub.sessions()
+        );
+        for shard in 0..2 {
+            let state = stub.state();
+            let there = state.sessions.values().filter(|(_, s, _)| *s == shard);
+            let there = there.count();
+            assert!((225..=275).contains(&there), "{there}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_transceiver_that_drains_under_load_costs_no_call() {
+    let stage = Stage::new();
+    let (one, two) = (
+        Stub::start(&stage, &[500]).await,
+        Stub::start(&stage, &[500]).await,
+    );
+    let front = stage.front(&[&one, &two]).await;
+    let mut calls = tokio::task::JoinSet::new();
+    let mut made = Vec::new();
+    for round in 0..4 {
+        // From the second round on it refuses, and no status has said so yet: those calls are tried elsewhere.
+        if round == 1 {
+            one.state().draining = true;
+            for _ in 0..200 {
+                one.reply(Reply::Refuse(ControlCode::Draining));
+            }
+        }
+        for _ in 0..25 {
+            let request = front
+                .post("/v1/realtime/calls")
+                .bearer_auth(KEY)
+                .header("content-type", "application/sdp")
+                .body(OFFER);
+            calls.spawn(request.send());
+        }
+        while let Some(response) = calls.join_next().await {
+            let response = response.expect("no panic").expect("a response");
+            assert_eq!(response.status(), 201);
+            made.push(header(&response, "location"));
+        }
+    }
+    let before = one.sessions();
+    assert!(before > 0, "it had calls when it began to drain");
+    assert_eq!(before + two.sessions(), 100);
+    // Those that it has go on and can be ended.
+    for url in made {
+        let ended = front.request("DELETE", &url).send().await;
+        assert_eq!(ended.expect("a response").status(), 200);
+    }
+    assert_eq!(one.sessions() + two.sessions(), 0);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden vectors of Firsthop's call ids.
+"""Writes the golden vectors of Firsthop's call ids and client secrets.
 
 This is a second implementation, written from the format description and sharing no code with the Rust one, so that the
 vectors test both. It needs the `cryptography` package. Usage: generate.py [folder]
@@ -53,6 +53,65 @@ def seal(key_id, call):
     return seal_under(derive(key_id, "call"), bits, plain + control.packed)
 
 
+def write(name, content):
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
+    (folder / name).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def secret_head(bits):
+    return "ek_" + ALPHABET[bits >> 6] + ALPHABET[bits & 63]
+
+
+def secret_under(key, bits, plain):
+    sealed = AESSIV(key).encrypt(plain, [secret_head(bits).encode()])
+    return secret_head(bits) + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+
+def client_secrets():
+    short = dict(key="dev", created=1_790_000_000, expires=1_790_000_600, nonce=7)
+    # In the order of the format description; objects within the session are sorted by name.
+    full = dict(
+        key="shop@example",
+        created=1_790_000_000,
+        expires=1_790_007_200,
+        nonce=2**64 - 1,
+        session={"audio": {"output": {"voice": "marin"}}, "instructions": "Sprich höflich.", "type": "realtime"},
+        max_seconds=900,
+        origins=["https://shop.example"],
+    )
+    text = lambda claims: json.dumps(claims, separators=(",", ":"), ensure_ascii=False).encode()  # noqa: E731
+    valid = [
+        dict(key=key_id, claims=claims, secret=secret_under(derive(key_id, "secret"), key_id, text(claims)))
+        for key_id, claims in [(1, short), (300, full)]
+    ]
+    good = valid[0]["secret"]
+    other = lambda c: "A" if c != "A" else "B"  # noqa: E731
+    invalid = [
+        ("empty", "", "prefix"),
+        ("no prefix", good[3:], "prefix"),
+        ("prefix of another kind", "rtc_" + good[3:], "prefix"),
+        ("prefix alone", "ek_", "length"),
+        ("one character of K", "ek_A", "length"),
+        ("shorter than a tag", good[:21], "length"),
+        ("standard alphabet", good[:20] + "+" + good[21:], "alphabet"),
+        ("padding", good + "=", "alphabet"),
+        ("unknown version", secret_head(1 << 9 | 1) + good[5:], "version"),
+        ("a key that is not in the ring", secret_head(2) + good[5:], "unknown_key"),
+        ("key id 511", secret_head(511) + good[5:], "unknown_key"),
+        ("another key of the ring", secret_head(300) + good[5:], "forged"),
+        ("one character altered", good[:30] + other(good[30]) + good[31:], "forged"),
+        ("sealed under the key of call ids", secret_under(derive(1, "call"), 1, text(short)), "forged"),
+        ("not JSON", secret_under(derive(1, "secret"), 1, b"{"), "forged"),
+        ("an unknown claim", secret_under(derive(1, "secret"), 1, text(dict(short, admin=True))), "forged"),
+        ("without an expiry", secret_under(derive(1, "secret"), 1, text(dict(key="dev"))), "forged"),
+    ]
+    return {
+        "api_keyring": keyring(),
+        "valid": valid,
+        "invalid": [dict(name=n, secret=i, error=e) for n, i, e in invalid],
+    }
+
+
 def main():
     calls = [
         (1, dict(cluster=1, control_ip="127.0.0.1", control_port=5080, session=0x01020304, created=1_790_000_000_000)),
@@ -100,8 +159,8 @@ def main():
         "valid": valid,
         "invalid": [dict(name=n, id=i, error=e) for n, i, e in invalid],
     }
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    (folder / "call_id.json").write_text(json.dumps(content, indent=1) + "\n")
+    write("call_id.json", content)
+    write("client_secret.json", client_secrets())
 
 
 main()

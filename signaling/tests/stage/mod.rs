@@ -12,25 +12,31 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::extract::{Query, Request, State};
+use axum::http::HeaderName;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use firsthop_shared::address::{BootId, ClusterId, IngressId, SessionId, ShardId};
+use firsthop_shared::address::{BootId, ClusterId, IngressId, Networks, SessionId, ShardId};
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, ShardStatus, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
+    SessionInfo, ShardStatus, Status,
 };
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token;
-use firsthop_signaling::calls::FrontDoor;
+use firsthop_signaling::calls::{FrontDoor, Steering};
+use firsthop_signaling::client::Proxies;
 use firsthop_signaling::files::{FileWatch, Paths};
 use firsthop_signaling::metrics::Metrics;
+use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{ControlSecret, OwnerClient, Patience};
+use firsthop_signaling::rates::Rates;
 use firsthop_signaling::transceivers::{Source, Transceivers};
 use firsthop_signaling::{routes, server};
 use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub(crate) const KEY: &str = "dev-key-8c1f60";
 pub(crate) const SECRET: &str = "control-secret-51ab77";
@@ -54,8 +60,16 @@ pub(crate) struct StubState {
     pub(crate) capacity: Vec<u32>,
     pub(crate) replies: VecDeque<Reply>,
     pub(crate) asked: Vec<CreateRequest>,
-    /// Creation time by session id.
-    pub(crate) sessions: HashMap<u32, (u64, u8)>,
+    /// What was asked for restarts.
+    pub(crate) restarts: Vec<RestartRequest>,
+    /// The next restarts are refused with these.
+    pub(crate) restart_refusals: VecDeque<ControlCode>,
+    /// Creation time, worker and restarts by session id.
+    pub(crate) sessions: HashMap<u32, (u64, u8, u8)>,
+    /// Headers of each sideband that was joined.
+    pub(crate) joined: Vec<HeaderMap>,
+    /// Ends the sidebands.
+    pub(crate) end_sidebands: watch::Sender<bool>,
     keyring: DataKeyring,
 }
 
@@ -81,12 +95,18 @@ impl Stub {
             capacity: capacity.to_vec(),
             replies: VecDeque::new(),
             asked: Vec::new(),
+            restarts: Vec::new(),
+            restart_refusals: VecDeque::new(),
             sessions: HashMap::new(),
+            joined: Vec::new(),
+            end_sidebands: watch::channel(false).0,
             keyring: DataKeyring::load(&stage.path("data.toml")).expect("a keyring"),
         }));
         let router = Router::new()
             .route("/v1/sessions", post(make))
-            .route("/v1/sessions/{id}", delete(end))
+            .route("/v1/sessions/{id}", delete(end).get(info))
+            .route("/v1/sessions/{id}/restart", post(restart))
+            .route("/v1/sessions/{id}/events", get(events))
             .route("/v1/status", get(status))
             .with_state(Arc::clone(&state));
         let server = tokio::spawn(async move {
@@ -164,9 +184,123 @@ async fn make(State(state): State<Arc<Mutex<StubState>>>, request: Request) -> R
     }
     state
         .sessions
-        .insert(asked.session, (asked.created, asked.shard));
-    let answer = ANSWER.to_owned();
+        .insert(asked.session, (asked.created, asked.shard, 0));
+    let answer = answer(&asked.ufrag);
     (StatusCode::CREATED, Json(CreateResponse { answer })).into_response()
+}
+
+/// The answer of a stub under a ufrag.
+pub(crate) fn answer(ufrag: &str) -> String {
+    format!(
+        "{ANSWER}m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=mid:0\r\na=ice-ufrag:{ufrag}\r\n\
+         a=ice-pwd:0123456789012345678901\r\na=candidate:1 1 udp 1 127.0.0.1 3478 typ host\r\n"
+    )
+}
+
+async fn info(
+    State(state): State<Arc<Mutex<StubState>>>,
+    axum::extract::Path(id): axum::extract::Path<u32>,
+    Query(query): Query<HashMap<String, u64>>,
+    headers: HeaderMap,
+) -> Response {
+    if !knows_secret(&headers) {
+        return refuse(ControlCode::Unauthorized, "wrong secret");
+    }
+    let state = state.lock().expect("not poisoned");
+    match state.sessions.get(&id) {
+        Some((created, shard, restart)) if Some(created) == query.get("created") => {
+            Json(SessionInfo {
+                owner: state.owner,
+                shard: *shard,
+                restart: *restart,
+            })
+            .into_response()
+        }
+        _ => refuse(ControlCode::UnknownSession, "no such session"),
+    }
+}
+
+async fn restart(
+    State(state): State<Arc<Mutex<StubState>>>,
+    axum::extract::Path(id): axum::extract::Path<u32>,
+    headers: HeaderMap,
+    Json(asked): Json<RestartRequest>,
+) -> Response {
+    if !knows_secret(&headers) {
+        return refuse(ControlCode::Unauthorized, "wrong secret");
+    }
+    let mut state = state.lock().expect("not poisoned");
+    state.restarts.push(asked.clone());
+    if let Some(code) = state.restart_refusals.pop_front() {
+        return refuse(code, "the stub's reason");
+    }
+    let Some((created, shard, restart)) = state.sessions.get(&id).copied() else {
+        return refuse(ControlCode::UnknownSession, "no such session");
+    };
+    if created != asked.created {
+        return refuse(ControlCode::UnknownSession, "no such session");
+    }
+    let route = token::open(&state.keyring, asked.ufrag.as_bytes()).expect("a ufrag that opens");
+    assert_eq!(route.owner.get(), state.owner);
+    assert_eq!(route.session, SessionId(id));
+    assert_eq!(route.shard, ShardId(shard));
+    assert_eq!(route.restart.0, asked.restart);
+    assert_eq!(asked.offer.is_empty(), asked.ice.is_some());
+    if asked.restart <= restart {
+        return refuse(ControlCode::StaleRestart, "another was faster");
+    }
+    state.sessions.insert(id, (created, shard, asked.restart));
+    let answer = answer(&asked.ufrag);
+    Json(RestartResponse { answer }).into_response()
+}
+
+/// A sideband that speaks no WebSocket after its handshake: bytes come back in capitals, until it is told to end.
+async fn events(
+    State(state): State<Arc<Mutex<StubState>>>,
+    axum::extract::Path(id): axum::extract::Path<u32>,
+    Query(query): Query<HashMap<String, u64>>,
+    mut request: Request,
+) -> Response {
+    if !knows_secret(request.headers()) {
+        return refuse(ControlCode::Unauthorized, "wrong secret");
+    }
+    let mut ending = {
+        let mut state = state.lock().expect("not poisoned");
+        match state.sessions.get(&id) {
+            Some((created, ..)) if Some(created) == query.get("created") => {}
+            _ => return refuse(ControlCode::UnknownSession, "no such session"),
+        }
+        state.joined.push(request.headers().clone());
+        state.end_sidebands.subscribe()
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let mut stream = hyper_util::rt::TokioIo::new(upgrade.await.expect("upgraded"));
+        let mut buffer = [0; 256];
+        loop {
+            tokio::select! {
+                read = stream.read(&mut buffer) => match read {
+                    Ok(0) | Err(_) => return,
+                    Ok(n) => {
+                        buffer[..n].make_ascii_uppercase();
+                        stream.write_all(&buffer[..n]).await.expect("written");
+                    }
+                },
+                () = async { drop(ending.wait_for(|end| *end).await); } => return,
+            }
+        }
+    });
+    let mut response = StatusCode::SWITCHING_PROTOCOLS.into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        ("sec-websocket-protocol", "realtime"),
+    ] {
+        headers.insert(name, value.parse().expect("a value"));
+    }
+    response
 }
 
 async fn end(
@@ -180,7 +314,7 @@ async fn end(
     }
     let mut state = state.lock().expect("not poisoned");
     match state.sessions.get(&id) {
-        Some((created, _)) if Some(created) == query.get("created") => {
+        Some((created, ..)) if Some(created) == query.get("created") => {
             state.sessions.remove(&id);
             StatusCode::OK.into_response()
         }
@@ -201,7 +335,7 @@ async fn status(State(state): State<Arc<Mutex<StubState>>>, headers: HeaderMap) 
             sessions: state
                 .sessions
                 .values()
-                .filter(|(_, s)| usize::from(*s) == shard)
+                .filter(|(_, s, _)| usize::from(*s) == shard)
                 .count() as u32,
             capacity: *capacity,
         })
@@ -268,6 +402,28 @@ impl Stage {
         ingresses: Option<Vec<IngressId>>,
         patience: Patience,
     ) -> Front {
+        self.front_changed(controls, ingresses, patience, |_| {})
+            .await
+    }
+
+    /// A front door like the others, but for what `change` makes of it.
+    pub(crate) async fn front_but(
+        &self,
+        stubs: &[&Stub],
+        change: impl FnOnce(&mut FrontDoor),
+    ) -> Front {
+        let controls: Vec<SocketAddr> = stubs.iter().map(|stub| stub.control).collect();
+        self.front_changed(&controls, None, Patience::default(), change)
+            .await
+    }
+
+    async fn front_changed(
+        &self,
+        controls: &[SocketAddr],
+        ingresses: Option<Vec<IngressId>>,
+        patience: Patience,
+        change: impl FnOnce(&mut FrontDoor),
+    ) -> Front {
         let paths = [
             self.path("data.toml"),
             self.path("api.toml"),
@@ -287,20 +443,34 @@ impl Stage {
         let transceivers = Transceivers::new(sources, client);
         transceivers.poll_once().await;
         let metrics = Arc::new(Metrics::new());
-        let door = Arc::new(FrontDoor {
+        let mut door = FrontDoor {
             cluster: ClusterId(1),
             files,
             ingresses,
             transceivers,
             metrics,
-        });
+            rates: Rates::new(None),
+            proxies: Proxies {
+                trusted: Networks::default(),
+                latitude: HeaderName::from_static("x-latitude"),
+                longitude: HeaderName::from_static("x-longitude"),
+                country: HeaderName::from_static("x-country"),
+            },
+            places: None,
+            neighbours: Arc::new(Neighbours::new().expect("a client")),
+            steering: Steering::Forward,
+            ice_servers: Vec::new(),
+            sidebands: Arc::new(Semaphore::new(8)),
+        };
+        change(&mut door);
+        let door = Arc::new(door);
         let listeners = server::listen(&["127.0.0.1:0".into()])
             .await
             .expect("a free port");
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
         let router = routes::router(Arc::clone(&door));
-        tokio::spawn(server::serve(listeners, router, stopping));
+        tokio::spawn(server::serve(listeners, router, None, stopping));
         Front {
             url: format!("http://{address}"),
             address,
@@ -374,6 +544,13 @@ impl Front {
             .send()
             .await
             .expect("a response")
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = method.parse().expect("a method");
+        self.client
+            .request(method, format!("{}{path}", self.url))
+            .bearer_auth(KEY)
     }
 
     pub(crate) fn post(&self, path: &str) -> reqwest::RequestBuilder {
