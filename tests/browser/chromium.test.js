@@ -1,0 +1,213 @@
+// Calls from Firsthop's page in Chromium.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, beforeEach, suite, test } from 'node:test';
+
+import { launchChromium, person } from './support/chromium.js';
+import { CallPage } from './support/page.js';
+import { likeness, loudness, speak } from './support/sound.js';
+import { ADDRESS, Stack, UDP_PORT } from './support/stack.js';
+import { until } from './support/until.js';
+
+/** The events of one turn with the echo backend. */
+const ONE_TURN = [
+  'session.created',
+  'input_audio_buffer.speech_started',
+  'output_audio_buffer.started',
+  'input_audio_buffer.speech_stopped',
+  'input_audio_buffer.committed',
+  'output_audio_buffer.stopped',
+];
+
+/** What two passes through Opus and the browser's noise suppression leave of spoken sound; unrelated speech stays under 0.4. */
+const ALIKE = 0.6;
+
+const PHASES = ['request', 'ice', 'dtls', 'channel', 'audio'];
+
+suite('Chromium', { timeout: 240_000 }, () => {
+  let folder;
+  let spoken;
+  let stack;
+  let browser;
+  let context;
+  let pages;
+
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'firsthop-voice-'));
+    spoken = speak(folder);
+    stack = await Stack.start();
+    browser = await launchChromium(spoken.file);
+  });
+
+  after(async () => {
+    await browser?.close();
+    await stack?.stop();
+    rmSync(folder, { recursive: true, force: true });
+    assert.deepEqual(stack.complaints(), []);
+  });
+
+  beforeEach(async () => {
+    context = await person(browser);
+    pages = [];
+  });
+
+  afterEach(async () => {
+    // Closing the context alone would not tell the pages, nor would they the server.
+    for (const page of pages) await page.leave();
+    await context.close();
+    await stack.empty();
+    for (const page of pages) assert.deepEqual(page.errors, []);
+  });
+
+  async function open() {
+    const page = new CallPage(await context.newPage());
+    pages.push(page);
+    await page.open();
+    return page;
+  }
+
+  test('a call shows each step of its set-up, and its path through the relay', async () => {
+    const page = await open();
+    await page.call();
+    await until('the set-up is complete', async () => (await page.number('setup-total', 'ms')) > 0, 15);
+    const times = await Promise.all(PHASES.map((phase) => page.number(`setup-${phase}`, 'ms')));
+    assert(times.every((time) => time >= 0 && time < 10_000), `milliseconds of ${PHASES}: ${times}`);
+    await until('the path is known', async () => (await page.text('path')).includes(`${ADDRESS}:${UDP_PORT}`), 10);
+    assert.match(await page.text('codec'), /Opus/);
+    await until('the round trip is measured', async () => (await page.number('plot-round-trip', 'roundTrip')) >= 0, 10);
+  });
+
+  test('the caller hears what it said', async () => {
+    const page = await open();
+    await page.call();
+    await page.event('output_audio_buffer.started');
+    // More than one round of what the microphone plays, wherever it is now.
+    const heard = await page.record(10);
+    assert(loudness(heard) > 0.005, `loudness ${loudness(heard)}`);
+    const alike = likeness(spoken.samples, heard);
+    assert(Math.max(...alike) > ALIKE && Math.min(...alike) > ALIKE / 2, `likeness of each second: ${alike.map((one) => one.toFixed(2))}`);
+  });
+
+  test('the events of a turn come in order', async () => {
+    const page = await open();
+    await page.call();
+    await page.event('output_audio_buffer.stopped', 30);
+    assert.deepEqual((await page.events()).slice(0, ONE_TURN.length), ONE_TURN);
+  });
+
+  test('text that is typed goes out on the channel', async () => {
+    const page = await open();
+    await page.call();
+    await page.event('session.created');
+    await page.page.fill('[data-testid=say-text]', 'hello');
+    await page.press('say-send');
+    // An echo has no use for text, and says so.
+    await page.event('error');
+    assert.deepEqual(await page.events('out'), ['conversation.item.create']);
+  });
+
+  test('sound flows again after the relay was killed and started, in the same connection', async () => {
+    const page = await open();
+    await page.call();
+    await page.soundGrows();
+    const [before, created] = [await page.turns(), await stack.sessionsCreated()];
+    await stack.killRelay();
+    await stack.startRelay();
+    await page.soundGrows();
+    assert.equal((await page.state()).state, 'open');
+    // No new description, no new handshake, no new session.
+    assert.deepEqual(await page.turns(), before);
+    assert.equal(await stack.sessionsCreated(), created);
+  });
+
+  test('hanging up in the page ends the call on the server', async () => {
+    const page = await open();
+    await page.call();
+    assert.equal(await stack.sessions(), 1);
+    await page.press('primary');
+    await page.reach('ended');
+    assert.equal((await page.state()).end, 'hung-up');
+    await stack.empty();
+  });
+
+  test('hanging up on the server ends the call in the page', async () => {
+    const page = await open();
+    await page.call();
+    assert.equal(await stack.hangUp(await page.text('call-id')), 200);
+    await page.reach('ended');
+    assert.equal((await page.state()).end, 'server-ended');
+    // The page does not hang up once more.
+    await page.call();
+    await page.press('primary');
+    await page.reach('ended');
+  });
+
+  test('reloading the page ends its call, and it can call again', async () => {
+    const page = await open();
+    await page.call();
+    const first = await page.text('call-id');
+    await page.page.reload();
+    await page.reach('idle');
+    await stack.empty();
+    await page.call();
+    await page.soundGrows();
+    assert.notEqual(await page.text('call-id'), first);
+  });
+
+  test('two tabs call at once, and one goes on when the other has hung up', async () => {
+    const [first, second] = [await open(), await open()];
+    await first.page.bringToFront();
+    await first.call();
+    await second.page.bringToFront();
+    await second.call();
+    assert.equal(await stack.sessions(), 2);
+    await Promise.all([first.soundGrows(), second.soundGrows()]);
+    await second.press('primary');
+    await second.reach('ended');
+    await until('one session is left', async () => (await stack.sessions()) === 1, 10);
+    await first.soundGrows();
+    assert.equal((await first.state()).state, 'open');
+  });
+
+  for (const theme of ['light', 'dark']) {
+    test(`axe finds nothing to complain of before, in and after a call, ${theme}`, async () => {
+      const page = await open();
+      await page.page.emulateMedia({ colorScheme: theme, reducedMotion: 'reduce' });
+      const found = { before: await violations(page) };
+      await page.call();
+      await page.event('output_audio_buffer.started');
+      found.in = await violations(page);
+      await page.press('primary');
+      await page.reach('ended');
+      found.after = await violations(page);
+      assert.deepEqual(found, { before: [], in: [], after: [] });
+    });
+  }
+
+  test('a refused key is said in words, and axe finds nothing to complain of', async () => {
+    const page = await open();
+    await page.page.click('[data-testid=settings] summary');
+    await page.page.fill('[data-testid=key]', 'wrong');
+    await page.press('primary');
+    await page.reach('failed');
+    assert.equal((await page.state()).end, 'key-refused');
+    assert.match(await page.text('alert'), /key/);
+    assert.deepEqual(await violations(page), []);
+    // Chromium itself writes a failed request to the console; this one is meant to fail.
+    assert.equal(page.errors.length, 1);
+    assert.match(page.errors.pop(), /401/);
+  });
+});
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** What axe-core finds: each rule with the elements that break it. */
+async function violations(page) {
+  await page.page.evaluate(axe);
+  const { violations: found } = await page.page.evaluate(() => globalThis.axe.run());
+  return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(' ')}`);
+}

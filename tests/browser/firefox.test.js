@@ -1,0 +1,124 @@
+// Calls from Firsthop's page in Firefox.
+
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, suite, test } from 'node:test';
+
+import { launchFirefox, tab, TONE } from './support/firefox.js';
+import { CallPage } from './support/page.js';
+import { loudest, loudness, shareOfTone } from './support/sound.js';
+import { ADDRESS, Stack, UDP_PORT } from './support/stack.js';
+import { until } from './support/until.js';
+
+/** Longer than twice a consent's life (RFC 7675: 30 seconds), with time to notice that it was lost. */
+const LONG = 72_000;
+
+suite('Firefox', { timeout: 300_000 }, () => {
+  let stack;
+  let browser;
+  let page;
+
+  before(async () => {
+    stack = await Stack.start();
+    browser = await launchFirefox();
+  });
+
+  after(async () => {
+    await browser?.close();
+    await stack?.stop();
+    assert.deepEqual(stack.complaints(), []);
+  });
+
+  beforeEach(async () => {
+    page = new CallPage(await tab(browser));
+    await page.open();
+  });
+
+  afterEach(async () => {
+    await page.page.close();
+    await stack.empty();
+    assert.deepEqual(page.errors, []);
+  });
+
+  test('a call shows each step of its set-up, and its path through the relay', async () => {
+    await page.call();
+    await until('the set-up is complete', async () => (await page.number('setup-total', 'ms')) > 0, 15);
+    for (const phase of ['request', 'ice', 'dtls', 'channel', 'audio']) assert((await page.number(`setup-${phase}`, 'ms')) >= 0, phase);
+    await until('the path is known', async () => (await page.text('path')).includes(`${ADDRESS}:${UDP_PORT}`), 10);
+    assert.match(await page.text('codec'), /Opus/);
+  });
+
+  test('the caller hears the tone that its microphone gives', async () => {
+    await page.call();
+    await page.soundGrows();
+    const heard = loudest(await page.record(3), 0.5);
+    assert(loudness(heard) > 0.005, `loudness ${loudness(heard)}`);
+    assert(shareOfTone(heard, TONE) > 0.8, `share of ${TONE} Hz: ${shareOfTone(heard, TONE)}`);
+  });
+
+  test('the events of a turn come in order', async () => {
+    await page.call();
+    await page.event('output_audio_buffer.started');
+    // The tone never pauses by itself.
+    await page.press('mute');
+    await page.event('output_audio_buffer.stopped');
+    assert.deepEqual(await page.events(), [
+      'session.created',
+      'input_audio_buffer.speech_started',
+      'output_audio_buffer.started',
+      'input_audio_buffer.speech_stopped',
+      'input_audio_buffer.committed',
+      'output_audio_buffer.stopped',
+    ]);
+  });
+
+  test('sound flows again after the relay was killed and started, in the same connection', async () => {
+    await page.call();
+    await page.soundGrows();
+    const [before, created] = [await page.turns(), await stack.sessionsCreated()];
+    await stack.killRelay();
+    await stack.startRelay();
+    await page.soundGrows();
+    assert.equal((await page.state()).state, 'open');
+    assert.deepEqual(await page.turns(), before);
+    assert.equal(await stack.sessionsCreated(), created);
+  });
+
+  test('hanging up in the page ends the call on the server', async () => {
+    await page.call();
+    assert.equal(await stack.sessions(), 1);
+    await page.press('primary');
+    await page.reach('ended');
+    assert.equal((await page.state()).end, 'hung-up');
+    await stack.empty();
+  });
+
+  test('hanging up on the server ends the call in the page', async () => {
+    await page.call();
+    assert.equal(await stack.hangUp(await page.text('call-id')), 200);
+    await page.reach('ended');
+    assert.equal((await page.state()).end, 'server-ended');
+  });
+
+  test('reloading the page ends its call', async () => {
+    await page.call();
+    await page.page.reload();
+    await page.reach('idle');
+    await stack.empty();
+  });
+
+  test('a call of more than 70 seconds keeps its consent and its sound', async () => {
+    await page.call();
+    const began = Date.now();
+    const lasted = async () => {
+      assert.equal((await page.state()).state, 'open');
+      return Date.now() - began > LONG;
+    };
+    await until('the call has lasted', lasted, 80);
+    await page.soundGrows();
+    assert.deepEqual((await page.turns()).filter((turn) => turn !== 'negotiation needed'), [
+      'answer',
+      'connection connecting',
+      ...(await page.turns()).filter((turn) => /connected/.test(turn)),
+    ]);
+  });
+});
