@@ -13,9 +13,11 @@ use firsthop_shared::limits::{TRUNK_DATAGRAM_ETHERNET, TRUNK_DATAGRAM_MAX};
 use crate::burst::{self, BurstPlan, Cost, Work};
 use crate::flood::{self, FloodPlan, FloodReport, Junk};
 use crate::load::{self, LoadPlan, LoadReport};
+use crate::metrics::Metrics;
 use crate::packet::Sizes;
 use crate::rig::{Direction, Rig, RigError, RigPlan};
 use crate::subject::{Lab, Owned, Program, RelayOptions, Subject};
+use crate::wire::Wire;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -265,11 +267,27 @@ pub fn cost(lab: &Lab, case: &Case, effort: &Effort) -> Result<Cost, RigError> {
         rounds: effort.rounds,
         asleep: effort.asleep,
     };
-    Ok(burst::run(&mut rig, &mut subject.process, &plan)?)
+    burst_of(&mut rig, &mut subject, &plan)
 }
 
+/// Works off backlogs, and asks the program what it dropped, if it is one that says.
+fn burst_of(rig: &mut Rig, subject: &mut Subject, plan: &BurstPlan) -> Result<Cost, RigError> {
+    let says = subject.wire == Wire::Trunk;
+    let admin = subject.place.admin;
+    let before = says.then(|| Metrics::read(admin)).transpose()?;
+    let mut cost = burst::run(rig, &mut subject.process, plan)?;
+    if let Some(before) = before {
+        std::thread::sleep(PUBLISHED);
+        cost.drops = Metrics::read(admin)?.drops_since(&before);
+    }
+    Ok(cost)
+}
+
+/// How long it takes until a relay has published what it counted.
+const PUBLISHED: Duration = Duration::from_millis(150);
+
 /// What a number of flows costs.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct FlowCost {
     /// How many flows.
     pub flows: u32,
@@ -295,7 +313,7 @@ pub fn flow_cost(lab: &Lab, flows: u32, effort: &Effort) -> Result<FlowCost, Rig
         rounds: effort.rounds,
         asleep: effort.asleep,
     };
-    let cost = burst::run(&mut rig, &mut subject.process, &plan)?;
+    let cost = burst_of(&mut rig, &mut subject, &plan)?;
     Ok(FlowCost {
         flows,
         cost,

@@ -5,6 +5,7 @@
 //! loopback, on which the receiver's network stack runs, is not in its figures. A round's cost is what the kernel charged
 //! between two halts; the median over the rounds is reported, because the machine may have other work.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ const LOST_LOOKS: u32 = 500;
 const ROUND_MAX: Duration = Duration::from_secs(3);
 
 /// What it cost.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Default, Debug, Serialize)]
 pub struct Cost {
     /// Processor time of the program per packet that came through, in nanoseconds: median over the rounds.
     pub nanos: f64,
@@ -80,6 +81,8 @@ pub struct Cost {
     pub lost: f64,
     /// Records per datagram on the way up; nothing when none went there.
     pub packing: Option<f64>,
+    /// What the program says it dropped, and what the kernel dropped before it, by reason; of those that say.
+    pub drops: BTreeMap<String, u64>,
 }
 
 /// Works off backlogs, and says what each packet cost. The flows must be [set up](Rig::set_up).
@@ -158,6 +161,7 @@ pub fn run(rig: &mut Rig, process: &mut Process, plan: &BurstPlan) -> io::Result
         packets: sent,
         lost: 1.0 - through as f64 / sent as f64,
         packing: (datagrams > 0).then(|| records as f64 / datagrams as f64),
+        drops: BTreeMap::new(),
     })
 }
 

@@ -278,6 +278,14 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
     if let Some(packets) = capacity("relay_both_1500") {
         plan.push((relay, "half of what the relay can do", packets / 4.0));
     }
+    // Without polling the share of its processor that the relay uses says whether it was saturated.
+    let sleeping = Program::Relay(RelayOptions {
+        spin: false,
+        ..RelayOptions::default()
+    });
+    for program in [sleeping, Program::Single, Program::Go] {
+        plan.push((program, "as much as the generator can send", f64::INFINITY));
+    }
     for (program, at, rate) in plan {
         match bench::latency(lab, &program, rate, effort) {
             Ok(load) => report.latency.push(NamedLoad {
@@ -295,6 +303,7 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
 fn floods(lab: &Lab, effort: &Effort, report: &mut Report) {
     let plan = FloodPlan {
         sources: 1_000_000,
+        junk_rate: f64::INFINITY,
         live_rate: 50.0,
         duration: effort.flood,
         rounds: effort.rounds,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::stun_write::{Role, binding_request};
 use rand::rngs::StdRng;
@@ -171,6 +171,8 @@ pub struct FloodReport {
 pub struct FloodPlan {
     /// Different source addresses.
     pub sources: u32,
+    /// Junk packets per second; infinite: as many as this thread can send beside the calls.
+    pub junk_rate: f64,
     /// Packets per second and live call, each way.
     pub live_rate: f64,
     /// For how long.
@@ -200,7 +202,13 @@ pub fn run(
         rate: plan.live_rate * f64::from(rig.crowd.flows()),
         duration: plan.duration,
     };
-    let live: LoadReport = load::run_beside(rig, None, &load, || flood.batch())?;
+    let begin = Instant::now();
+    let live: LoadReport = load::run_beside(rig, None, &load, || {
+        if (flood.sent as f64) < plan.junk_rate * begin.elapsed().as_secs_f64() {
+            flood.batch()?;
+        }
+        Ok(())
+    })?;
     let rate = flood.sent as f64 / plan.duration.as_secs_f64();
     let nanos = cost(&mut flood, subject, rig, plan.rounds)?;
     // The relay publishes its counters ten times a second.

@@ -15,7 +15,7 @@ use crate::rig::{Direction, Rig};
 pub struct LoadPlan {
     /// Which way.
     pub direction: Direction,
-    /// Packets per second, each way, over all flows.
+    /// Packets per second, each way, over all flows. Infinite: as many as this thread can send, each due when it is sent.
     pub rate: f64,
     /// How long to send.
     pub duration: Duration,
@@ -68,7 +68,7 @@ impl Way {
 /// What a load showed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LoadReport {
-    /// Packets per second that were due, each way.
+    /// Packets per second that were due, each way: what was asked for, or what this thread could send.
     pub rate: f64,
     /// From clients to owners.
     pub up: Option<Way>,
@@ -121,7 +121,8 @@ pub fn run_beside(
     let (mut up, mut down, mut generator) = (histogram(), histogram(), histogram());
     let before = rig.owners.counts();
     let used_before = halted_usage(process.as_deref_mut())?;
-    let total = (plan.duration.as_secs_f64() * plan.rate) as u64;
+    let flat_out = plan.rate.is_infinite();
+    let mut total = (plan.duration.as_secs_f64() * plan.rate) as u64;
     let gap = 1e9 / plan.rate;
     rig.start = Instant::now();
     let start = rig.start;
@@ -129,12 +130,19 @@ pub fn run_beside(
     let mut last_arrival = start;
     loop {
         let now = start.elapsed().as_nanos() as u64;
-        let due = ((now as f64 / gap) as u64 + 1).min(total);
+        if flat_out && start.elapsed() >= plan.duration {
+            total = total.min(sent);
+        }
+        let due = ((now as f64 / gap) as u64).saturating_add(1).min(total);
         for _ in 0..SEND_BUDGET {
             if sent >= due {
                 break;
             }
-            let due_nanos = (sent as f64 * gap) as u64;
+            let due_nanos = if flat_out {
+                now
+            } else {
+                (sent as f64 * gap) as u64
+            };
             let flow = rig.order[(sent % rig.order.len() as u64) as usize];
             let size = rig.sizes.of(sent as u32);
             if plan.direction.up() {
@@ -186,7 +194,11 @@ pub fn run_beside(
         })
     };
     Ok(LoadReport {
-        rate: plan.rate,
+        rate: if flat_out {
+            total as f64 / plan.duration.as_secs_f64()
+        } else {
+            plan.rate
+        },
         up: way(plan.direction.up(), &up),
         down: way(plan.direction.down(), &down),
         packing: (counts.records - before.records) as f64 / datagrams.max(1) as f64,

@@ -214,7 +214,8 @@ mod tests {
         let log = fs::File::create("/dev/null").expect("a file");
         let mut busy = Command::new("sh");
         busy.args(["-c", "while :; do :; done"]);
-        let mut process = Process::start(0, &busy, log).expect("started");
+        let processors = core_affinity::get_core_ids().expect("processors");
+        let mut process = Process::start(processors[0].id, &busy, log).expect("started");
         process
             .wait_until("work", || Ok(true))
             .expect("a running program");

@@ -153,7 +153,7 @@ impl Report {
                         passes: Vec::new(),
                     })
                     .passes
-                    .push(*cost);
+                    .push(cost.clone());
             }
         }
         for case in self.costs.values_mut() {
@@ -201,8 +201,7 @@ impl Report {
     /// Works out the other ratios, and the table of targets. Call it last.
     pub fn finish(&mut self) {
         let of = |flows: u32| self.flows.iter().find(|cost| cost.flows == flows);
-        let many = self.flows.last().copied();
-        if let Some((thousand, many)) = of(1_000).zip(many) {
+        if let Some((thousand, many)) = of(1_000).zip(self.flows.last()) {
             // How many the most were, `flows` says.
             let ratio = many.cost.nanos / thousand.cost.nanos;
             self.ratios.insert("million_flows_vs_thousand", ratio);
@@ -400,9 +399,7 @@ mod tests {
         Cost {
             nanos,
             nanos_min: nanos,
-            packets: 1,
-            lost: 0.0,
-            packing: None,
+            ..Cost::default()
         }
     }
 

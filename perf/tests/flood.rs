@@ -1,0 +1,63 @@
+//! Floods against a real relay, at a scale that any machine bears: live calls lose nothing, and each kind of junk is dropped
+//! for the reason that it should be.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use firsthop_perf::bench::floods;
+use firsthop_perf::flood::{FloodPlan, FloodReport, Junk};
+use firsthop_perf::subject::Lab;
+
+/// The relay that was built beside this test, or the one that `FIRSTHOP_RELAY` names.
+fn relay() -> PathBuf {
+    if let Some(named) = std::env::var_os("FIRSTHOP_RELAY") {
+        return named.into();
+    }
+    let test = std::env::current_exe().expect("this test's own path");
+    let built = test.ancestors().nth(2).map(|folder| folder.join("relay"));
+    built
+        .filter(|path| path.is_file())
+        .expect("a relay beside this test: cargo build -p firsthop-relay, or set FIRSTHOP_RELAY")
+}
+
+fn lab(relay: &Path) -> Lab {
+    let cores = core_affinity::get_core_ids().expect("processors");
+    let processor = cores.last().expect("at least one").id;
+    let directory = std::env::temp_dir().join(format!("firsthop-flood-{}", std::process::id()));
+    Lab::new(processor, directory, relay.to_owned(), None).expect("a directory")
+}
+
+fn reasons(report: &FloodReport) -> Vec<&str> {
+    report.drops.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn live_calls_lose_nothing_to_any_kind_of_junk() {
+    let plan = FloodPlan {
+        sources: 20_000,
+        junk_rate: 5_000.0,
+        live_rate: 10.0,
+        duration: Duration::from_secs(1),
+        rounds: 1,
+    };
+    let lab = lab(&relay());
+    let reports = floods(&lab, 100, &plan, |_| {}).expect("five floods");
+    assert_eq!(reports.len(), Junk::ALL.len());
+    for report in &reports {
+        let name = report.junk.name();
+        assert!(report.rate > 1_000.0, "{name}: {report:?}");
+        assert_eq!(report.lost_up, 0.0, "{name}: {report:?}");
+        assert_eq!(report.lost_down, 0.0, "{name}: {report:?}");
+        // A table that grew with its sources would be larger by much more.
+        assert!(report.memory_growth < 4 << 20, "{name}: {report:?}");
+        let reasons = reasons(report);
+        match report.junk {
+            Junk::Random => assert!(reasons.contains(&"unknown_class"), "{reasons:?}"),
+            Junk::Empty => assert_eq!(reasons, ["empty"]),
+            Junk::ForgedUfrag => assert_eq!(reasons, ["ufrag_forged"]),
+            Junk::WrongIntegrity => assert_eq!(reasons, ["stun_integrity"]),
+            // Each is valid, and binds its address for a while, in a bounded queue.
+            Junk::Replayed => assert!(reasons.is_empty(), "{reasons:?}"),
+        }
+    }
+}
