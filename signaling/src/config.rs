@@ -81,7 +81,7 @@ struct Settings {
     tls_key: Option<PathBuf>,
 
     /// How many requests one client address may make, as RATE/BURST: so many a second in the long run, so many at once; off sets no limit.
-    #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = "100/1000")]
+    #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = "200/2000")]
     address_rate: String,
 
     /// Networks of our own proxies and of the CDN, as a comma-separated list of CIDRs: only they are believed about a client's address and place.
@@ -531,7 +531,7 @@ fn address_rate(text: &str) -> Result<Option<Rate>, ConfigError> {
             error(
                 "--address-rate",
                 format!("'{text}' is no rate"),
-                "give requests a second and a burst, such as 100/1000, or off",
+                "give requests a second and a burst, such as 200/2000, or off",
             )
         })
 }

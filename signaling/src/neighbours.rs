@@ -209,7 +209,6 @@ impl Neighbours {
     }
 
     /// Opens a WebSocket's way to another cluster; see [`sideband`](crate::sideband).
-    #[must_use]
     pub fn upgrade(
         &self,
         signaling: &str,

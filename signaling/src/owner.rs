@@ -189,7 +189,6 @@ impl OwnerClient {
     }
 
     /// A request for a session's events; the handshake's own headers are the caller's to add.
-    #[must_use]
     pub fn events(&self, control: SocketAddr, session: SessionId, created: u64) -> RequestBuilder {
         self.http.get(format!(
             "http://{control}{SESSIONS_PATH}/{session}/{EVENTS_SEGMENT}?created={created}"

@@ -193,7 +193,7 @@ async fn the_description_names_every_route_and_no_other() {
                 .send()
                 .await
                 .expect("a response");
-            let taken = sent.status() != 405 && stage::header(&sent, "x-request-id") != "";
+            let taken = sent.status() != 405;
             assert_eq!(
                 taken,
                 entry.get(method).is_some(),
