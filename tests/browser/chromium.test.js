@@ -8,20 +8,10 @@ import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, suite, test } from 'node:test';
 
 import { launchChromium, person } from './support/chromium.js';
-import { CallPage } from './support/page.js';
+import { CallPage, ONE_TURN } from './support/page.js';
 import { likeness, loudness, speak } from './support/sound.js';
 import { ADDRESS, Stack, UDP_PORT } from './support/stack.js';
 import { until } from './support/until.js';
-
-/** The events of one turn with the echo backend. */
-const ONE_TURN = [
-  'session.created',
-  'input_audio_buffer.speech_started',
-  'output_audio_buffer.started',
-  'input_audio_buffer.speech_stopped',
-  'input_audio_buffer.committed',
-  'output_audio_buffer.stopped',
-];
 
 /** What two passes through Opus and the browser's noise suppression leave of spoken sound; unrelated speech stays under 0.4. */
 const ALIKE = 0.6;

@@ -6,6 +6,16 @@ import { samplesFrom } from './sound.js';
 import { URL_OF_API } from './stack.js';
 import { until } from './until.js';
 
+/** The events of one turn with the echo backend. */
+export const ONE_TURN = [
+  'session.created',
+  'input_audio_buffer.speech_started',
+  'output_audio_buffer.started',
+  'input_audio_buffer.speech_stopped',
+  'input_audio_buffer.committed',
+  'output_audio_buffer.stopped',
+];
+
 /** The states of a page whose call is over. */
 const OVER = ['ended', 'failed'];
 
@@ -100,6 +110,15 @@ export class CallPage {
       (wanted) => [...document.querySelectorAll(`[data-testid=log] .row[data-direction=${wanted}]`)].map((row) => row.dataset.type),
       direction,
     );
+  }
+
+  /** Sends an event by the form that takes any JSON. */
+  async sendEvent(event) {
+    await this.page.evaluate((text) => {
+      document.querySelector('[data-testid=raw]').closest('details').open = true;
+      document.querySelector('[data-testid=raw-text]').value = text;
+    }, JSON.stringify(event));
+    await this.press('raw-send');
   }
 
   /** Waits until an event of this type has come. */
