@@ -51,6 +51,24 @@ need_build_tools() {
     need_debian cc=gcc c++=g++ make=make cmake=cmake
 }
 
+# Where the Python packages of the tests lie, which the demo uses too.
+venv=$PWD/tests/e2e/.venv
+
+# The Python packages and the Rust tools among them, exactly those of the lock file, again when it has changed.
+need_python() {
+    local python stamp
+    python=$(command -v python3.11 || command -v python3) || die "python3 is not installed" "As root: apt-get install -y python3 python3-venv"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed"
+    stamp=$(sha256sum "tests/e2e/requirements.lock")
+    [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ] || return 0
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || need_debian "/no-such-file=python3-venv"
+    echo "Installing the Python packages of tests/e2e/requirements.lock ..."
+    "$python" -m venv --clear "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+        -r "tests/e2e/requirements.lock"
+    printf '%s\n' "$stamp" >"$venv/installed"
+}
+
 # The folder into which cargo builds, for a profile.
 build_folder() {
     local folder=$1

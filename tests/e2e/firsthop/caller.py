@@ -129,6 +129,7 @@ class Caller:
         self.answer: Answer | None = None
         self._voice: Voice | None = None
         self._peer: RTCPeerConnection | None = None
+        self._listening: asyncio.Future[None] | None = None
         self._samples = samples
 
     # The thread and its loop.
@@ -219,10 +220,17 @@ class Caller:
             return
         try:
             if self._peer is not None:
-                self._do(self._peer.close(), 15)
+                self._do(self._end(self._peer), 15)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(15)
+
+    async def _end(self, peer: RTCPeerConnection) -> None:
+        await peer.close()
+        # A call that never connected leaves its listener waiting.
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
 
     # What the caller learns.
 
