@@ -32,8 +32,6 @@ pub struct Effort {
     pub load: Duration,
     /// How long each flood lasts.
     pub flood: Duration,
-    /// Whether receivers sleep until something comes.
-    pub asleep: bool,
     /// The largest number of flows.
     pub flows_max: u32,
 }
@@ -46,7 +44,6 @@ impl Effort {
         backlog: 5_000,
         load: Duration::from_secs(2),
         flood: Duration::from_secs(2),
-        asleep: false,
         flows_max: 1_000_000,
     };
 
@@ -57,7 +54,6 @@ impl Effort {
         backlog: 5_000,
         load: Duration::from_secs(10),
         flood: Duration::from_secs(10),
-        asleep: false,
         flows_max: 1_000_000,
     };
 }
@@ -79,6 +75,8 @@ pub struct Case {
     pub datagram_len: usize,
     /// How large packets are.
     pub sizes: Sizes,
+    /// Whether [receivers sleep](crate::sinks) until something comes.
+    pub asleep: bool,
 }
 
 /// The sizes that figures are compared at, unless said: an Opus packet at its largest usual bit rate.
@@ -100,6 +98,7 @@ impl Case {
             owners: 1,
             datagram_len: TRUNK_DATAGRAM_ETHERNET,
             sizes: SIZE,
+            asleep: false,
         }
     }
 
@@ -119,6 +118,13 @@ impl Case {
                 }),
                 direction,
             )
+        }
+    }
+
+    fn asleep(self) -> Self {
+        Self {
+            asleep: true,
+            ..self
         }
     }
 
@@ -174,7 +180,7 @@ pub fn cases() -> Vec<Case> {
         Case::relay("relay_up_1500_512dest", Up, 512, 1_500),
         Case::relay("relay_up_9000_64dest", Up, 64, 9_000),
         Case::relay("relay_up_1500_voice", Up, 1, 1_500).voice(),
-        Case::new("floor_down", send_floor, Down),
+        Case::new("floor_down", send_floor.clone(), Down),
         Case::relay("relay_down_1500", Down, 1, 1_500),
         Case::relay("relay_down_9000", Down, 1, 9_000),
         Case::relay("relay_down_1500_64dest", Down, 64, 1_500),
@@ -194,6 +200,13 @@ pub fn cases() -> Vec<Case> {
         Case::new("coturn_up", Program::Coturn, Up),
         Case::new("coturn_down", Program::Coturn, Down),
         Case::new("coturn_both", Program::Coturn, Both),
+        Case::relay("relay_up_1500_asleep", Up, 1, 1_500).asleep(),
+        Case::new("floor_down_asleep", send_floor.clone(), Down).asleep(),
+        Case::relay("relay_down_1500_asleep", Down, 1, 1_500).asleep(),
+        Case::relay("relay_both_1500_asleep", Both, 1, 1_500).asleep(),
+        Case::new("single_both_asleep", Program::Single, Both).asleep(),
+        Case::new("go_both_asleep", Program::Go, Both).asleep(),
+        Case::new("nginx_both_asleep", Program::Nginx, Both).asleep(),
     ]
 }
 
@@ -265,7 +278,7 @@ pub fn cost(lab: &Lab, case: &Case, effort: &Effort) -> Result<Cost, RigError> {
         work,
         packets,
         rounds: effort.rounds,
-        asleep: effort.asleep,
+        asleep: case.asleep,
     };
     burst_of(&mut rig, &mut subject, &plan)
 }
@@ -311,7 +324,7 @@ pub fn flow_cost(lab: &Lab, flows: u32, effort: &Effort) -> Result<FlowCost, Rig
         work: Work::Forward(Direction::Up),
         packets: effort.backlog,
         rounds: effort.rounds,
-        asleep: effort.asleep,
+        asleep: false,
     };
     let cost = burst_of(&mut rig, &mut subject, &plan)?;
     Ok(FlowCost {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::counters::{Counter, Event};
 use crate::process::{Process, udp_queue};
 use crate::rig::{Arrived, Direction, Rig};
 use crate::sinks::Sinks;
@@ -25,7 +26,7 @@ pub struct BurstPlan {
     pub packets: u32,
     /// Rounds that count.
     pub rounds: u32,
-    /// Whether receivers sleep until something comes; else they look without a pause.
+    /// Whether [receivers sleep](crate::sinks) until something comes; else they look without a pause.
     pub asleep: bool,
 }
 
@@ -81,6 +82,10 @@ pub struct Cost {
     pub lost: f64,
     /// Records per datagram on the way up; nothing when none went there.
     pub packing: Option<f64>,
+    /// Processor cycles per packet, where the machine counts them.
+    pub cycles: Option<f64>,
+    /// Instructions per packet, where the machine counts them.
+    pub instructions: Option<f64>,
     /// What the program says it dropped, and what the kernel dropped before it, by reason; of those that say.
     pub drops: BTreeMap<String, u64>,
 }
@@ -109,9 +114,13 @@ pub fn run(rig: &mut Rig, process: &mut Process, plan: &BurstPlan) -> io::Result
     };
     let mut before = packed(rig);
     process.halt()?;
+    let mut counters =
+        [Event::Cycles, Event::Instructions].map(|event| Counter::open(process.id(), event).ok());
+    let mut counted = [None; 2];
     for round in 0..WARM_UP + plan.rounds {
         if round == WARM_UP {
             before = packed(rig);
+            counted = read_all(&mut counters);
         }
         let earlier = sinks.as_ref().map(Sinks::received).unwrap_or_default();
         for _ in 0..plan.packets {
@@ -151,7 +160,12 @@ pub fn run(rig: &mut Rig, process: &mut Process, plan: &BurstPlan) -> io::Result
             sent += expected;
         }
     }
+    let counted_after = read_all(&mut counters);
     process.go_on()?;
+    let [cycles, instructions] = [0, 1].map(|i| {
+        let count = counted_after[i]? - counted[i]?;
+        Some(count as f64 / through.max(1) as f64)
+    });
     let after = packed(rig);
     let (records, datagrams) = (after.0 - before.0, after.1 - before.1);
     costs.sort_by(f64::total_cmp);
@@ -161,8 +175,16 @@ pub fn run(rig: &mut Rig, process: &mut Process, plan: &BurstPlan) -> io::Result
         packets: sent,
         lost: 1.0 - through as f64 / sent as f64,
         packing: (datagrams > 0).then(|| records as f64 / datagrams as f64),
+        cycles,
+        instructions,
         drops: BTreeMap::new(),
     })
+}
+
+fn read_all(counters: &mut [Option<Counter>; 2]) -> [Option<u64>; 2] {
+    counters
+        .each_mut()
+        .map(|counter| counter.as_mut()?.read().ok())
 }
 
 /// Takes what comes until all has, or nothing more does, without a pause.

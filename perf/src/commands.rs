@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::bench::{self, Effort, FLOWS};
+use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport};
 use firsthop_perf::packet::Sizes;
@@ -155,9 +156,6 @@ pub(crate) struct BenchArgs {
     /// Leave out everything but costs per packet.
     #[arg(long)]
     costs_alone: bool,
-    /// Receivers sleep.
-    #[arg(long)]
-    asleep: bool,
     /// Passes, when others than usual.
     #[arg(long)]
     passes: Option<u32>,
@@ -192,15 +190,13 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
     } else {
         Effort::FULL
     };
-    effort.asleep = args.asleep;
     effort.passes = args.passes.unwrap_or(effort.passes);
     let mut report = Report {
         machine,
         commit: args.commit.clone(),
         date: args.date.clone(),
         quick: args.quick,
-        counters: "Time is the kernel's accounting of the program's threads; cycles and instructions are not counted."
-            .to_owned(),
+        counters: counters(),
         ..Report::default()
     };
     let directory = std::env::temp_dir().join(format!("firsthop-perf-{}", std::process::id()));
@@ -222,6 +218,15 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
     }
     Ok(())
+}
+
+/// What can be counted here.
+fn counters() -> String {
+    let time = "Time is the kernel's accounting of each program's threads";
+    match Counter::open(std::process::id(), Event::Cycles) {
+        Ok(_) => format!("{time}; cycles and instructions are in the file."),
+        Err(_) => format!("{time}; this machine counts no cycles or instructions."),
+    }
 }
 
 fn costs(lab: &Lab, effort: &Effort, only: Option<&str>, report: &mut Report) {
@@ -268,34 +273,45 @@ fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {
 
 fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
     let capacity = |id| report.costs.get(id).map(|case| 1e9 / case.nanos);
-    let relay = Program::Relay(RelayOptions::default());
+    let relay = |spin| {
+        Program::Relay(RelayOptions {
+            spin,
+            ..RelayOptions::default()
+        })
+    };
     let mut plan = Vec::new();
     // Half of the capacity, which is shared by both ways.
     if let Some(packets) = capacity("single_both") {
-        plan.push((Program::Single, HALF_OF_SINGLE, packets / 4.0));
-        plan.push((relay.clone(), HALF_OF_SINGLE, packets / 4.0));
+        for program in [
+            relay(true),
+            relay(false),
+            Program::Single,
+            Program::Go,
+            Program::Nginx,
+        ] {
+            plan.push((program, HALF_OF_SINGLE, packets / 4.0));
+        }
     }
     if let Some(packets) = capacity("relay_both_1500") {
-        plan.push((relay, "half of what the relay can do", packets / 4.0));
+        plan.push((relay(true), "half of what the relay can do", packets / 4.0));
     }
     // Without polling the share of its processor that the relay uses says whether it was saturated.
-    let sleeping = Program::Relay(RelayOptions {
-        spin: false,
-        ..RelayOptions::default()
-    });
-    for program in [sleeping, Program::Single, Program::Go] {
+    for program in [relay(false), Program::Single, Program::Go] {
         plan.push((program, "as much as the generator can send", f64::INFINITY));
     }
     for (program, at, rate) in plan {
         match bench::latency(lab, &program, rate, effort) {
-            Ok(load) => report.latency.push(NamedLoad {
-                program: program.name(),
-                at,
-                load,
-            }),
+            Ok(load) => {
+                eprintln!("load on {:<20}{rate:>10.0} each way", program.name());
+                report.latency.push(NamedLoad {
+                    program: program.name(),
+                    at,
+                    load,
+                });
+            }
             Err(error) => report
                 .missing
-                .push(format!("latency of {}: {error}", program.name())),
+                .push(format!("load on {}: {error}", program.name())),
         }
     }
 }

@@ -5,16 +5,17 @@
 //! |---|---|
 //! | [`packet`], [`wire`], [`turn`] | what is sent: stamped media of voice sizes, and how programs under test wrap it |
 //! | [`place`], [`crowd`], [`owners`], [`rig`] | thousands of clients and hundreds of owners, played by one thread |
-//! | [`burst`] | the cost of a packet at saturation |
+//! | [`burst`], [`sinks`] | the cost of a packet at saturation, to receivers that look all the time or that sleep |
 //! | [`load`] | latency and loss in an open loop |
 //! | [`flood`] | junk at the highest rate, beside live calls |
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`bench`](mod@bench), [`report`], [`plot`] | the whole comparison, and its files |
-//! | [`mmsg`], [`signal`] | system calls: all `unsafe` of this crate |
+//! | [`mmsg`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod bench;
 pub mod burst;
+pub mod counters;
 pub mod crowd;
 pub mod flood;
 pub mod floor;

@@ -53,6 +53,12 @@ impl Process {
         })
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the program receives on a UDP address.
     ///
     /// # Errors

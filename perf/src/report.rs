@@ -187,6 +187,27 @@ impl Report {
             ("vs_go", "relay_both_1500", "go_both"),
             ("vs_nginx", "relay_both_1500", "nginx_both"),
             ("vs_coturn", "relay_both_1500", "coturn_both"),
+            (
+                "uplink_vs_floor_1500_asleep",
+                "relay_up_1500_asleep",
+                "floor_up",
+            ),
+            (
+                "downlink_vs_floor_asleep",
+                "relay_down_1500_asleep",
+                "floor_down_asleep",
+            ),
+            (
+                "vs_single_asleep",
+                "relay_both_1500_asleep",
+                "single_both_asleep",
+            ),
+            ("vs_go_asleep", "relay_both_1500_asleep", "go_both_asleep"),
+            (
+                "vs_nginx_asleep",
+                "relay_both_1500_asleep",
+                "nginx_both_asleep",
+            ),
         ] {
             let within = |pass: &Pass| {
                 let cost = |id| pass.get(id).map(|(_, cost)| cost.nanos);
@@ -209,9 +230,22 @@ impl Report {
             let bytes = grown / f64::from(many.flows - thousand.flows);
             self.ratios.insert("bytes_per_flow", bytes);
         }
-        let p99 = |program: &str| {
+        let at_load = |program: &str| {
             let named = |load: &&NamedLoad| load.program == program && load.at == HALF_OF_SINGLE;
-            let load = self.latency.iter().find(named)?.load;
+            self.latency.iter().find(named).map(|named| named.load)
+        };
+        let nanos = |program| at_load(program).and_then(|load| load.nanos);
+        for (name, peer) in [
+            ("vs_single_at_load", "one packet per call"),
+            ("vs_go_at_load", "Go relay"),
+            ("vs_nginx_at_load", "nginx stream"),
+        ] {
+            if let Some((relay, peer)) = nanos("relay without polling").zip(nanos(peer)) {
+                self.ratios.insert(name, relay / peer);
+            }
+        }
+        let p99 = |program: &str| {
+            let load = at_load(program)?;
             let ways = [load.up?.latency.p99, load.down?.latency.p99];
             Some(f64::midpoint(ways[0], ways[1]))
         };
@@ -373,14 +407,16 @@ impl Report {
                 let latency = way.latency;
                 writeln!(
                     out,
-                    "{:<22}{:>12.0}{name:>6}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>9.3}",
+                    "{:<24}{:>10.0}{name:>6}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>9.3}{:>11.0}{:>8.0}",
                     named.program,
                     load.rate,
                     latency.p50,
                     latency.p99,
                     latency.p999,
                     latency.max,
-                    100.0 * way.lost()
+                    100.0 * way.lost(),
+                    load.nanos.unwrap_or(f64::NAN),
+                    100.0 * load.busy.unwrap_or(f64::NAN)
                 )?;
             }
         }

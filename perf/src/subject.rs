@@ -100,7 +100,8 @@ impl Program {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Relay(_) => "relay",
+            Self::Relay(RelayOptions { spin: true, .. }) => "relay",
+            Self::Relay(_) => "relay without polling",
             Self::FloorReceive => "floor: recvmmsg",
             Self::FloorSend { .. } => "floor: sendmmsg",
             Self::Single => "one packet per call",
