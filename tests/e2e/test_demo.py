@@ -35,17 +35,20 @@ def test_the_demo_calls_says_what_it_heard_and_stops_everything(bed: Testbed, de
     assert left.stdout == ""
 
 
-def test_the_demo_fails_when_the_call_does(demo: Callable[..., Program], binaries: Path, tmp_path: Path) -> None:
+def test_the_demo_says_why_a_call_fails_and_fails_itself(
+    demo: Callable[..., Program], binaries: Path, tmp_path: Path
+) -> None:
+    # A signaling that knows another key than the caller's.
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("keys", "relay", "transceiver", "signaling"):
+    for name in ("keys", "relay", "transceiver"):
         (programs / name).symlink_to(binaries.resolve() / name)
-    # A transceiver that ends as soon as it is asked for its first call is a call that fails.
-    (programs / "transceiver").unlink()
-    (programs / "transceiver").write_text(
-        f'#!/bin/sh\nexec "{binaries.resolve()}/transceiver" "$@" --sessions-per-worker 0\n'
-    )
-    (programs / "transceiver").chmod(0o755)
+    forget = f"""sed -i 's/sha256 = ".*"/sha256 = "{"0" * 64}"/' {tmp_path}/state/api-keys.toml"""
+    signaling = programs / "signaling"
+    signaling.write_text(f'#!/bin/sh\n{forget}\nexec "{binaries.resolve()}/signaling" "$@"\n')
+    signaling.chmod(0o755)
+
     script = demo(programs)
-    assert script.wait(90) == 1
-    assert "The call failed" in script.text()
+    assert script.wait(60) == 1
+    assert "The call failed: signaling answered 401" in script.text()
+    assert "Traceback" not in script.text()
