@@ -14,7 +14,6 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use firsthop_shared::fleet::Fleet;
-use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::reload::read_small_file;
 use tracing_subscriber::EnvFilter;
 
@@ -56,7 +55,8 @@ struct Settings {
     #[arg(long, env = "FIRSTHOP_API_KEYS")]
     api_keys: Option<PathBuf>,
 
-    /// Ingress points that answers advertise, by id, the preferred first [default: all of the fleet, in its order].
+    /// Ingress points that answers may advertise, by id, the preferred first: a client whose place is known gets the nearest of them
+    /// [default: all of the fleet, in its order].
     #[arg(long, env = "FIRSTHOP_INGRESSES", value_delimiter = ',')]
     ingresses: Vec<String>,
 
@@ -245,7 +245,7 @@ impl Config {
     /// Checks what the fleet file must hold for these settings.
     ///
     /// # Errors
-    /// A cluster or an ingress that it does not have, or more ingresses than an answer may advertise.
+    /// A cluster or an ingress that it does not have.
     pub fn check_fleet(&self, fleet: &Fleet) -> Result<(), ConfigError> {
         if fleet.cluster(self.cluster).is_none() {
             return Err(error(
@@ -264,19 +264,6 @@ impl Config {
                 "--ingresses",
                 format!("{id} is not an ingress of the fleet file"),
                 "name ids that are, or add it there",
-            ));
-        }
-        let advertised = self
-            .ingresses
-            .as_ref()
-            .map_or(fleet.ingresses().len(), Vec::len);
-        if advertised > INGRESSES_PER_ANSWER_MAX {
-            return Err(error(
-                "--ingresses",
-                format!(
-                    "{advertised} ingress points are more than the {INGRESSES_PER_ANSWER_MAX} an answer may hold"
-                ),
-                "name the ones that clients of this cluster are to use",
             ));
         }
         Ok(())

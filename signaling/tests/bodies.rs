@@ -177,3 +177,37 @@ async fn what_is_wrong_with_a_body_is_told_by_its_field() {
     }
     assert!(stub.state().asked.is_empty());
 }
+
+#[tokio::test]
+async fn offers_of_real_clients_reach_the_owner_as_they_were_sent() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[100]).await;
+    let front = stage.front(&[&stub]).await;
+    let chrome = include_str!("../../transceiver/tests/offers/chrome.sdp");
+    let pcmu = "v=0\no=- 1 1 IN IP4 0.0.0.0\ns=-\nt=0 0\na=ice-ufrag:abcd\na=ice-pwd:0123456789012345678901\n\
+        a=fingerprint:sha-256 AA\nm=audio 9 UDP/TLS/RTP/SAVPF 0\na=mid:0\na=setup:actpass\n";
+    let video = "m=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=mid:v\r\na=rtpmap:96 VP8/90000\r\n";
+    let with_video = format!("{chrome}{video}");
+    for offer in [
+        chrome,
+        include_str!("../../transceiver/tests/offers/firefox.sdp"),
+        include_str!("../../transceiver/tests/offers/aiortc.sdp"),
+        include_str!("../../transceiver/tests/offers/embedded.sdp"),
+        pcmu,
+        &with_video,
+    ] {
+        for sent in [
+            ("application/sdp".to_owned(), offer.to_owned()),
+            form(&[("sdp", offer)]),
+            as_json(&json!({ "sdp": offer })),
+        ] {
+            let kind = sent.0.clone();
+            let response = send(&front, CALLS, sent).await;
+            assert_eq!(response.status(), 201, "{kind}: {offer}");
+            assert_eq!(stub.state().asked.pop().expect("asked").offer, offer);
+            let id = header(&response, "location");
+            let ended = front.request("DELETE", &id).send().await;
+            assert_eq!(ended.expect("a response").status(), 200);
+        }
+    }
+}

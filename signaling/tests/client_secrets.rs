@@ -2,7 +2,9 @@
 
 mod stage;
 
+use firsthop_shared::address::{ClusterId, SessionId};
 use firsthop_shared::keyring::{ApiKeyring, Masters};
+use firsthop_signaling::call_id::{self, CallRef};
 use firsthop_signaling::client_secret::{self, Claims, SecretError};
 use firsthop_signaling::sealed::SealError;
 use serde_json::{Map, Value, json};
@@ -204,6 +206,61 @@ async fn a_secret_is_bound_to_its_origins_and_to_calls() {
         (told.status, told.code.as_str()),
         (403, "insufficient_scope")
     );
+}
+
+#[tokio::test]
+async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let keyring = ApiKeyring::load(&stage.path("api.toml")).expect("a keyring");
+    let claims = Claims {
+        key: "dev".into(),
+        created: now() - 1_000,
+        expires: now() - 400,
+        nonce: 1,
+        session: Map::new(),
+        max_seconds: None,
+        origins: Vec::new(),
+    };
+    let secret = client_secret::mint(keyring.active(), &claims);
+    let call_of = |session: u32, age: u64| {
+        let created = (now() - age) * 1_000;
+        stub.state().sessions.insert(session, (created, 0, 0));
+        let call = CallRef {
+            cluster: ClusterId(1),
+            control: stub.control,
+            session: SessionId(session),
+            created,
+        };
+        let id = call_id::seal(keyring.active(), &call);
+        format!("{CALLS}/{}", id.as_str())
+    };
+    let (during, after) = (call_of(1, 900), call_of(2, 100));
+    let restart = async |url: &str| {
+        let sent = front
+            .client
+            .patch(format!("{}{url}", front.url))
+            .bearer_auth(&secret)
+            .header("content-type", "application/sdp")
+            .header("if-match", "*")
+            .body(OFFER)
+            .send();
+        sent.await.expect("a response")
+    };
+    assert_eq!(restart(&during).await.status(), 200);
+    let told = told(restart(&after).await).await;
+    assert_eq!(
+        (told.status, told.code.as_str()),
+        (401, "expired_client_secret")
+    );
+    let ended = front
+        .post(&format!("{during}/hangup"))
+        .bearer_auth(&secret)
+        .send()
+        .await
+        .expect("a response");
+    assert_eq!(ended.status(), 200);
 }
 
 #[tokio::test]

@@ -169,6 +169,25 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
             Some("77".into()),
             "not an ingress of the fleet",
         ),
+        ("--tls-certificate", Some(file("empty")), "give both"),
+        ("--tls-key", Some(file("empty")), "give both"),
+        ("--address-rate", Some("fast".into()), "200/2000"),
+        ("--address-rate", Some("0/5".into()), "or off"),
+        ("--trusted-proxies", Some("10.0.0.0/99".into()), "CIDRs"),
+        ("--place-headers", Some("a,b".into()), "latitude, longitude"),
+        ("--places", Some(file("broken")), ".mmdb"),
+        ("--places", Some(file("missing")), "MaxMind"),
+        (
+            "--steering",
+            Some("away".into()),
+            "forward, redirect or off",
+        ),
+        ("--ice-servers", Some("http://x".into()), "stun:"),
+        (
+            "--ice-servers",
+            Some("turn:x;password=y".into()),
+            "username",
+        ),
         ("--log", Some("=,,=".into()), "trace"),
         ("--log-format", Some("xml".into()), "text or json"),
     ];
@@ -183,6 +202,39 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
         );
         assert!(said.contains(setting), "{setting} {value:?}: {said}");
         assert!(said.contains(part), "{setting} {value:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_stops_the_start() {
+    let stage = Stage::new();
+    let made = |_| rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+    let (one, other) = (made(1).expect("one"), made(2).expect("another"));
+    stage.write("one.pem", &one.cert.pem());
+    stage.write("other.key", &other.signing_key.serialize_pem());
+    stage.write("broken", "no PEM at all\n");
+    let file = |name: &str| stage.path(name).display().to_string();
+    for (certificate, key, setting, part) in [
+        (
+            "broken",
+            "other.key",
+            "--tls-certificate",
+            "no PEM certificate",
+        ),
+        ("missing", "other.key", "--tls-certificate", "missing"),
+        ("one.pem", "broken", "--tls-key", "no PEM private key"),
+        ("one.pem", "other.key", "--tls-key", "belong together"),
+    ] {
+        let mut arguments = good(&stage, "http://127.0.0.1:1");
+        set(
+            &mut arguments,
+            "--tls-certificate",
+            Some(&file(certificate)),
+        );
+        set(&mut arguments, "--tls-key", Some(&file(key)));
+        let said = refused(&arguments).await;
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        assert!(said.contains(setting) && said.contains(part), "{said}");
     }
 }
 

@@ -60,6 +60,37 @@ async fn nothing_secret_is_logged_or_told() {
         bodies.push(front.call().await.text().await.expect("a body"));
         front.poll().await;
     }
+    let minted = front
+        .request("POST", "/v1/realtime/client_secrets")
+        .json(&serde_json::json!({ "session": { "instructions": "be discreet-4711" } }))
+        .send()
+        .await
+        .expect("a response");
+    let minted: serde_json::Value = minted.json().await.expect("JSON");
+    let minted = minted["value"].as_str().expect("a secret").to_owned();
+    let altered = format!("{}xyz", &minted[..minted.len() - 3]);
+    for secret in [&minted, &altered] {
+        let sent = front
+            .post("/v1/realtime/calls")
+            .bearer_auth(secret)
+            .header("content-type", "application/sdp")
+            .body(OFFER)
+            .send()
+            .await
+            .expect("a response");
+        if sent.status() != 201 {
+            bodies.push(sent.text().await.expect("a body"));
+        }
+    }
+    let restarted = front
+        .request("PATCH", &format!("/v1/realtime/calls/{id}"))
+        .header("content-type", "application/trickle-ice-sdpfrag")
+        .header("if-match", "*")
+        .body("a=ice-ufrag:fragufrag\r\na=ice-pwd:fragpassword0123456789\r\n")
+        .send()
+        .await
+        .expect("a response");
+    assert_eq!(restarted.status(), 200);
     let wrong = front
         .post("/v1/realtime/calls?key=query-secret")
         .bearer_auth("wrong-key-6b1f")
@@ -78,7 +109,15 @@ async fn nothing_secret_is_logged_or_told() {
     bodies.push(gone);
 
     let mut said = String::from_utf8(log.0.lock().expect("not poisoned").clone()).expect("text");
-    for expected in ["call created", "call hung up", "mine-1", "invalid_api_key"] {
+    for expected in [
+        "call created",
+        "call hung up",
+        "mine-1",
+        "invalid_api_key",
+        "client secret minted",
+        "invalid_client_secret",
+        "ICE restarted",
+    ] {
         assert!(
             said.contains(expected),
             "{expected} was not logged:\n{said}"
@@ -94,6 +133,9 @@ async fn nothing_secret_is_logged_or_told() {
         "wrong-key-6b1f",
         "query-secret",
         "clientpassword",
+        "fragpassword",
+        "discreet-4711",
+        &minted[3..40],
         "stack trace",
         digits,
         sealed,
