@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use crate::config::Listen;
 use crate::control::CoreControl;
 use crate::counters::{COUNTERS, GAUGES, Published, Value};
-use crate::limits::{RELOAD_INTERVAL, SOCKET_BUFFER};
+use crate::limits::{ADMIN_STOP, RELOAD_INTERVAL, SOCKET_BUFFER};
 use crate::sockets::{self, GrantedBuffers};
 
 /// One core, as the admin thread sees it.
@@ -88,11 +88,22 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let watch = tokio::spawn(watch_files(reload));
-    let served = axum::serve(listener, routes)
-        .with_graceful_shutdown(stop)
-        .await;
+    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let served = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        stop.await;
+        let _ = stopping.send(());
+    });
+    // A connection that has sent half a request would be waited for without end.
+    let patience = async {
+        let _ = stopped.await;
+        tokio::time::sleep(ADMIN_STOP).await;
+    };
+    let result = tokio::select! {
+        result = served.into_future() => result,
+        () = patience => Ok(()),
+    };
     watch.abort();
-    served
+    result
 }
 
 /// Binds the admin address, before anything else starts.

@@ -25,8 +25,9 @@ pub const INTERNAL_BUFFER_LEN: usize = 9 * 1_024;
 /// Trunk datagrams of a core that may be under way to the kernel.
 pub const MESSAGE_SLOTS: u16 = 256;
 
-/// Datagrams that one turn takes from the completion queue.
-pub const RECEIVES_PER_TURN: usize = 512;
+/// Datagrams that a core may have taken and not yet handled: one for each receive buffer, so that there is always room for
+/// all that the completion queue brings. Sends complete behind receives in that queue, and they free what receives wait for.
+pub const RECEIVED_MAX: usize = PUBLIC_BUFFERS as usize + INTERNAL_BUFFERS as usize;
 
 /// A turn with fewer datagrams than this found nothing waiting: the core has time, and trunks are flushed at once.
 ///
@@ -72,7 +73,7 @@ pub const BIND_RETRY: Duration = Duration::from_millis(10);
 pub const LISTEN_MAX: usize = 16;
 
 /// Cores that one relay runs on.
-pub const CORES_MAX: usize = 256;
+pub const CORES_MAX: usize = firsthop_shared::limits::CORES_MAX as usize;
 
 /// Locked memory that an executor of glommio needs, in bytes.
 pub const MEMLOCK_PER_CORE: u64 = 512 * 1_024;
@@ -97,6 +98,9 @@ pub const MTU_MIN: u16 = 1_280;
 
 /// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
 pub const MTU_MAX: u16 = 9_216;
+
+/// How long an open admin connection may hold up the end of the process.
+pub const ADMIN_STOP: Duration = Duration::from_secs(1);
 
 /// How often the control thread looks for changed files.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);

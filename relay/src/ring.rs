@@ -427,7 +427,7 @@ impl Drop for Ring {
     /// Cancels what is under way and waits for it, so that the kernel does not write into memory that is gone.
     fn drop(&mut self) {
         self.broken = None;
-        let mut scratch = Vec::with_capacity(limits::RECEIVES_PER_TURN);
+        let mut scratch = Vec::with_capacity(limits::RECEIVED_MAX);
         // What is queued must be known to the kernel to be cancelled; then each round takes what was completed.
         for _ in 0..limits::RING_STOP_ROUNDS {
             if self.under_way == 0 || self.enter(None).is_err() {

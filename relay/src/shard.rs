@@ -53,9 +53,8 @@ pub struct Shard {
     sockets: Box<[[Option<u8>; 2]; 256]>,
     /// The zero of the core's time.
     start: Instant,
-    /// What came in and is not handled yet, from `handled` on.
+    /// What came in and is not handled yet.
     received: Vec<Received>,
-    handled: usize,
     /// The client packets of one internal datagram.
     outgoing: Vec<Outgoing>,
     /// The turn's time.
@@ -113,8 +112,7 @@ impl Shard {
             public: parts.public,
             sockets,
             start: parts.start,
-            received: Vec::with_capacity(limits::RECEIVES_PER_TURN),
-            handled: 0,
+            received: Vec::with_capacity(limits::RECEIVED_MAX),
             outgoing: Vec::with_capacity(TRUNK_RECORDS_MAX),
             clock: Micros(0),
             next_yield: Micros(0),
@@ -169,9 +167,10 @@ impl Shard {
         // 3. Receives: decide, write record headers in place, append to trunks; records from owners go to their clients.
         self.handle_received(now);
 
-        // 4. Queue the trunks that are due, and arm receives that ended. A turn that found little was all there is: then
-        //    nothing is gained by waiting for more. Nor may waiting records hold the buffers that receives need.
-        let idle = count < limits::BUSY_RECEIVES
+        // 4. Queue the trunks that are due, and arm receives that ended. A turn that found little was all there is, unless a
+        //    receive ended in it (as an empty datagram ends it): then nothing is gained by waiting for more. Nor may waiting
+        //    records hold the buffers that receives need.
+        let idle = (count < limits::BUSY_RECEIVES && self.ring.all_armed())
             || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT;
         self.router.flush(now, idle);
         let unsent = self.send_trunks(now);
@@ -201,32 +200,26 @@ impl Shard {
         Micros(self.start.elapsed().as_micros() as u64)
     }
 
-    /// Handles what was received, as far as there is room to send what comes of it; the rest waits for the next turn.
+    /// Handles what was received. Owners' datagrams that find no room for what they bring wait, in order, for the next turn;
+    /// clients' packets pass them.
     fn handle_received(&mut self, now: Micros) {
-        for received in &self.received {
-            if let (Some(path), Some(from)) =
-                (self.public.get(usize::from(received.socket)), received.from)
+        let mut received = std::mem::take(&mut self.received);
+        let mut waiting = 0;
+        for at in 0..received.len() {
+            let one = received[at];
+            if one.socket != self.ring.internal_socket() {
+                self.uplink(now, &one);
+            } else if waiting == 0
+                && self.ring.room() >= TRUNK_RECORDS_MAX + limits::MESSAGE_RESERVE
             {
-                self.router
-                    .warm(path.ingress, Transport::Udp, ClientAddr::new(from));
-            }
-        }
-        while let Some(&received) = self.received.get(self.handled) {
-            if received.socket != self.ring.internal_socket() {
-                self.uplink(now, &received);
-            } else if self.ring.room() >= TRUNK_RECORDS_MAX + limits::MESSAGE_RESERVE {
-                self.downlink(now, &received);
+                self.downlink(now, &one);
             } else {
-                break;
+                received[waiting] = one;
+                waiting += 1;
             }
-            self.handled += 1;
         }
-        if self.handled == self.received.len() {
-            self.received.clear();
-        } else {
-            self.received.drain(..self.handled);
-        }
-        self.handled = 0;
+        received.truncate(waiting);
+        self.received = received;
     }
 
     /// A client's packet.

@@ -3,26 +3,22 @@
 use io_uring::cqueue;
 
 use super::{BufferId, HEADROOM, Kind, NAME_LEN, RECEIVE_HEADER_LEN, Received, Ring, address};
+#[cfg(doc)]
+use crate::limits;
 
 impl Ring {
-    /// Takes completions: sends give their buffers back, receives are put into `received` up to its capacity.
+    /// Takes every completion: sends give their buffers back, receives are put into `received`.
     ///
-    /// What does not fit stays in the completion queue for the next turn.
+    /// Nothing is left for the next turn: sends complete behind receives, and free what the handling of those may wait for.
+    /// `received` needs room for one entry per receive buffer ([`limits::RECEIVED_MAX`]); then it never grows.
     pub fn reap(&mut self, received: &mut Vec<Received>) {
-        let uring = self.uring.as_mut().expect("only drop takes the ring");
-        // The queue is walked by hand, because handling a completion needs the rest of the ring.
-        let available = uring.completion().len();
-        for _ in 0..available {
-            if received.len() == received.capacity() {
-                break;
-            }
-            let Some(entry) = self
-                .uring
-                .as_mut()
-                .and_then(|uring| uring.completion().next())
-            else {
-                break;
-            };
+        // The queue is walked by hand, because handling a completion needs the rest of the ring. It does not get longer
+        // meanwhile: this kind of ring makes completions only while its thread enters it.
+        while let Some(entry) = self
+            .uring
+            .as_mut()
+            .and_then(|uring| uring.completion().next())
+        {
             self.complete(&entry, received);
         }
     }
