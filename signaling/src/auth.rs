@@ -1,6 +1,6 @@
 //! Who a request comes from, and whether it may do what it asks.
 //!
-//! The bearer token is an API key ([`credentials`](crate::credentials)) or a client secret ([`client_secret`](crate::client_secret)). A browser's
+//! The bearer token is an API key ([`credentials`](crate::credentials)) or a client secret ([`client_secret`]). A browser's
 //! WebSocket cannot set headers, so there it may also come as a subprotocol, `openai-insecure-api-key.<token>`, as OpenAI's clients
 //! send it. Nothing that is told or logged here holds any part of the token.
 
