@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from firsthop import audio, metrics
+from firsthop import metrics
 from firsthop.audio import Samples
 from firsthop.caller import Caller
 from firsthop.capture import capture
@@ -19,7 +19,7 @@ from firsthop.namespaces import Testbed
 from firsthop.processes import Program, is_complaint
 from firsthop.stack import HTTP_PORT, UDP_PORT, flows, sessions
 from firsthop.waiting import until
-from test_call import ALIKE, ONE_TURN
+from test_call import ONE_TURN, alike
 
 READY_SECONDS = 30.0
 #: Most is built already; what is not has features that only the tests' own build adds to.
@@ -103,7 +103,7 @@ def test_a_clean_clone_builds_runs_takes_a_call_and_stops_on_ctrl_c(
         call.speak()
         call.wait_for_event("output_audio_buffer.stopped", 20)
         assert call.event_types() == ONE_TURN
-        assert audio.correlation(sentence, call.heard())[0] > ALIKE
+        assert alike(sentence, call.heard())
         assert call.selected_pair()[1] == (Testbed.SERVER, UDP_PORT)
         outside = wire.packets(
             lambda packet: packet.source[0] == Testbed.CLIENT and packet.destination != (Testbed.SERVER, UDP_PORT)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from . import stun
-from .namespaces import Namespace
+from .namespaces import UDP_PORT, Namespace
 
 ETH_P_ALL = 0x0003
 DTLS_HANDSHAKE = 22
@@ -30,6 +30,14 @@ class Packet:
     source: Address
     destination: Address
     payload: bytes
+
+    def is_uplink(self) -> bool:
+        """To the relay's public port."""
+        return self.destination[1] == UDP_PORT
+
+    def is_downlink(self) -> bool:
+        """From the relay's public port."""
+        return self.source[1] == UDP_PORT
 
     def is_stun(self) -> bool:
         """A STUN message."""

@@ -22,6 +22,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: The two ports of the server that are public.
+UDP_PORT, HTTP_PORT = 3478, 8080
+
 CLONE_NEWNET = 0x40000000
 PREFIX = "firsthop"
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from . import metrics
 from .metrics import Metrics
-from .namespaces import Testbed
+from .namespaces import HTTP_PORT, UDP_PORT, Testbed
 from .processes import Program
 from .waiting import until
 
 RELAY_ADMIN, TRANSCEIVER_CONTROL, SIGNALING_METRICS = 9101, 5080, 9103
-UDP_PORT, HTTP_PORT = 3478, 8080
 KEY = "dev"
 READY_SECONDS = 30.0
 
