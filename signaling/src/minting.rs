@@ -139,8 +139,7 @@ fn seconds(expires_after: Option<&Value>) -> Result<u64, ApiError> {
     }
     match fields.get("seconds") {
         None => Ok(SECRET_SECONDS_DEFAULT),
-        Some(value) => value
-            .as_u64()
+        Some(value) => session_config::whole(value)
             .filter(|seconds| SECRET_SECONDS.contains(seconds))
             .ok_or_else(|| {
                 ApiError::field(
@@ -159,8 +158,7 @@ fn max_seconds(value: Option<&Value>) -> Result<Option<u32>, ApiError> {
     let Some(value) = value.filter(|value| !value.is_null()) else {
         return Ok(None);
     };
-    value
-        .as_u64()
+    session_config::whole(value)
         .and_then(|seconds| u32::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0)
         .map(Some)

@@ -22,6 +22,18 @@ pub struct FieldError {
 
 type Checked = Result<(), FieldError>;
 
+/// The whole number that a value is, written with or without `.0`: JSON does not tell the two apart.
+#[must_use]
+pub fn whole(value: &Value) -> Option<u64> {
+    /// Above this, not every whole number is a double.
+    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+    value.as_u64().or_else(|| {
+        let number = value.as_f64()?;
+        let exact = (0.0..=EXACT_MAX).contains(&number) && number.fract() == 0.0;
+        exact.then_some(number as u64)
+    })
+}
+
 /// The name that paths begin with.
 pub const ROOT: &str = "session";
 
@@ -207,8 +219,8 @@ impl<'a> Field<'a> {
 
     fn text(&self, min: usize, max: usize) -> Checked {
         match self.value {
-            Value::String(text) if (min..=max).contains(&text.len()) => Ok(()),
-            Value::String(_) => self.fail(format!("has to have {min} to {max} bytes")),
+            Value::String(text) if (min..=max).contains(&text.chars().count()) => Ok(()),
+            Value::String(_) => self.fail(format!("has to have {min} to {max} characters")),
             _ => self.fail("has to be a string"),
         }
     }
@@ -228,7 +240,7 @@ impl<'a> Field<'a> {
     }
 
     fn whole(&self, min: u64, max: u64) -> Checked {
-        match self.value.as_u64() {
+        match whole(self.value) {
             Some(number) if (min..=max).contains(&number) => Ok(()),
             _ if min == max => self.fail(format!("has to be {min}")),
             _ => self.fail(format!("has to be a whole number from {min} to {max}")),
@@ -238,7 +250,7 @@ impl<'a> Field<'a> {
     fn token_count(&self) -> Checked {
         match self.value {
             Value::String(text) if text == "inf" => Ok(()),
-            Value::Number(n) if n.as_u64().is_some_and(|n| n > 0) => Ok(()),
+            value if whole(value).is_some_and(|n| n > 0) => Ok(()),
             _ => self.fail("has to be a whole number from 1 on, or \"inf\""),
         }
     }
@@ -466,6 +478,21 @@ mod tests {
             })
         );
         assert!(check(config).is_ok());
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_as_a_double() {
+        assert_eq!(whole(&json!(60)), Some(60));
+        assert_eq!(whole(&json!(60.0)), Some(60));
+        for other in [
+            json!(60.5),
+            json!(-1),
+            json!(1e300),
+            json!("60"),
+            json!(null),
+        ] {
+            assert_eq!(whole(&other), None, "{other}");
+        }
     }
 
     proptest::proptest! {
