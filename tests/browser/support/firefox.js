@@ -1,4 +1,6 @@
-// Debian's Firefox ESR, whose microphone is a pure tone: it has no way to play a file there.
+// Debian's Firefox ESR, whose microphone is a pure tone: it cannot be told to play a file in its place, but a page can.
+
+import { readFileSync } from 'node:fs';
 
 import puppeteer from 'puppeteer-core';
 
@@ -22,10 +24,26 @@ export function launchFirefox() {
   });
 }
 
-/** A new tab; it keeps its peer connections. */
-export async function tab(browser) {
+/** A new tab; it keeps its peer connections. With a WAV's path, its pages get that from the start in place of the microphone. */
+export async function tab(browser, wav = null) {
   const page = await browser.newPage();
   await page.setViewport({ width: 1280, height: 900 });
   await page.evaluateOnNewDocument(watchPeers);
+  if (wav) await page.evaluateOnNewDocument(playInstead, readFileSync(wav, 'base64'));
   return page;
+}
+
+/** Runs in a page: its microphone is a recording, played by the media player. (Without a sound card no AudioContext runs here.) */
+function playInstead(base64) {
+  // An empty page has none.
+  if (!navigator.mediaDevices) return;
+  navigator.mediaDevices.getUserMedia = async () => {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const player = new Audio(URL.createObjectURL(new Blob([bytes], { type: 'audio/wav' })));
+    const stream = player.mozCaptureStream();
+    await player.play();
+    // It must live as long as the page.
+    globalThis.player = player;
+    return stream;
+  };
 }

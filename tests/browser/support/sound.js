@@ -12,14 +12,15 @@ const SENTENCE = 'The quick brown fox jumps over the lazy dog while the band pla
 
 /**
  * Makes a WAV of the sentence with silence around it, which a browser plays over and over as its microphone.
- * Returns its path, and the sentence's samples at RATE.
+ * Returns its path, and the sentence's samples at RATE; and the path of a smaller WAV of three rounds.
  */
 export function speak(folder) {
-  const [raw, spoken, narrow] = ['raw.wav', 'spoken.wav', 'narrow.wav'].map((name) => join(folder, name));
+  const [raw, spoken, narrow, rounds] = ['raw.wav', 'spoken.wav', 'narrow.wav', 'rounds.wav'].map((name) => join(folder, name));
   execFileSync('espeak-ng', ['-s', '150', '-w', raw, SENTENCE]);
   execFileSync('sox', [raw, '-r', '48000', '-c', '1', '-b', '16', spoken, 'norm', '-6', 'pad', '0.5', '2.5']);
   execFileSync('sox', [raw, '-r', String(RATE), '-c', '1', '-b', '16', narrow, 'norm', '-6']);
-  return { file: spoken, samples: samplesOf(readFileSync(narrow)) };
+  execFileSync('sox', [spoken, '-r', '16000', rounds, 'repeat', '2']);
+  return { file: spoken, rounds, samples: samplesOf(readFileSync(narrow)) };
 }
 
 /** The samples of a 16-bit mono WAV, between -1 and 1. */
