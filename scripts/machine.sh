@@ -69,6 +69,13 @@ need_python() {
     printf '%s\n' "$stamp" >"$venv/installed"
 }
 
+# Builds the programs that run, with a profile. Everything that starts them builds them by this one command: another
+# selection of packages would have other features, and cargo would build half of the dependencies again.
+build_programs() {
+    cargo build --quiet --locked --profile "$1" --bins \
+        -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared
+}
+
 # The folder into which cargo builds, for a profile.
 build_folder() {
     local folder=$1

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,11 +45,11 @@ def pytest_sessionstart() -> None:
 
 @pytest.fixture(scope="session")
 def binaries() -> Path:
-    """The folder with the built programs: `FIRSTHOP_BINARIES`, or what cargo builds now with the dev profile."""
-    if folder := os.environ.get("FIRSTHOP_BINARIES"):
-        return Path(folder)
-    subprocess.run(["cargo", "build", "--workspace", "--bins", "--locked"], cwd=REPOSITORY, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "debug"
+    """The folder with the built programs, which `scripts/test` names."""
+    folder = os.environ.get("FIRSTHOP_BINARIES")
+    if not folder:
+        pytest.exit("FIRSTHOP_BINARIES is not set: run these tests by scripts/test --only e2e", returncode=2)
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")
