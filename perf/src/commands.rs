@@ -147,7 +147,7 @@ pub(crate) struct BenchArgs {
     /// Where results go: relay.json and charts.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// Two minutes instead of half an hour.
+    /// Two minutes instead of ten.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains this; no ratios then.
