@@ -81,6 +81,11 @@ class Program:
         with self._news:
             return "\n".join(line for _, line in self.lines)
 
+    def count(self, found: str) -> int:
+        """How many of the lines so far contain `found`."""
+        with self._news:
+            return sum(found in line for _, line in self.lines)
+
     def wait_for_line(self, found: str | Callable[[str], bool], timeout: float) -> str:
         """The first line in which `found` appears (or for which it is true), printed within `timeout` seconds."""
         test = found if callable(found) else lambda line: found in line

@@ -73,7 +73,7 @@ class Stack:
 
     def _write_files(self) -> None:
         directory = self._directory
-        subprocess.run([self._binaries / "keys", "init", directory], check=True, capture_output=True)
+        self.keys("init")
         (directory / "control-secret").write_text(os.urandom(24).hex() + "\n")
         digest = hashlib.sha256(KEY.encode()).hexdigest()
         (directory / "api-keys.toml").write_text(f'[[key]]\nname = "test"\nsha256 = "{digest}"\n')
@@ -86,6 +86,11 @@ class Stack:
             cores=2,
         )
         (directory / "fleet.toml").write_text(fleet)
+
+    def keys(self, *arguments: str) -> None:
+        """Runs the keys tool on the folder of this stack's keyrings: `keys("activate", "2")`."""
+        command = [self._binaries / "keys", arguments[0], self._directory, *arguments[1:]]
+        subprocess.run(command, check=True, capture_output=True)
 
     def _launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
         made = self.launch(program, settings)
