@@ -212,58 +212,81 @@ impl ReceiveBatch {
     }
 }
 
+/// What became of the datagrams given to [`send_batch`]; the three sum up to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Taken by the system.
+    pub taken: usize,
+    /// Refused one by one, each for a fault of its own: an address that cannot be sent to, a size above the path's MTU.
+    pub failed: usize,
+    /// Left over, because the socket was full.
+    pub left: usize,
+}
+
 /// Sends datagrams in their order, with as few system calls as the system allows.
 ///
-/// Returns how many were taken; the rest found the socket full.
-///
-/// # Errors
-/// What the system said about the first one not taken, when that is not a full socket.
-pub fn send_batch(fd: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
-    const COUNT: usize = 64;
-    let mut sent = 0;
-    for chunk in datagrams.chunks(COUNT) {
-        // SAFETY: all-zero is a valid value of these plain C structures.
-        let (mut vectors, mut headers): ([libc::iovec; COUNT], [libc::mmsghdr; COUNT]) =
-            unsafe { std::mem::zeroed() };
-        let names: Vec<socket2::SockAddr> = chunk.iter().map(|(to, _)| (*to).into()).collect();
-        for (index, ((_, bytes), name)) in chunk.iter().zip(&names).enumerate() {
-            vectors[index] = libc::iovec {
-                iov_base: bytes.as_ptr().cast_mut().cast(),
-                iov_len: bytes.len(),
-            };
-            let header = &mut headers[index].msg_hdr;
-            header.msg_name = name.as_ptr().cast_mut().cast();
-            header.msg_namelen = name.len();
-            header.msg_iov = &raw mut vectors[index];
-            header.msg_iovlen = 1;
-        }
-        // SAFETY: `fd` is an open socket; each header points to a name and one iovec that points to a datagram, all of which
-        // outlive the call; the kernel only reads through them.
-        let count = unsafe {
-            libc::sendmmsg(
-                fd,
-                headers.as_mut_ptr(),
-                chunk.len() as libc::c_uint,
-                libc::MSG_DONTWAIT,
-            )
-        };
-        match usize::try_from(count) {
+/// One that the system refuses is skipped and costs no other its turn: a worker's batch goes to many hops, and one hop that
+/// cannot be reached is no reason to drop the packets of the others.
+pub fn send_batch(fd: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> Sent {
+    let mut sent = Sent::default();
+    let mut rest = datagrams;
+    // Each turn takes one datagram off `rest` at least.
+    while !rest.is_empty() {
+        match send_some(fd, rest) {
+            // The call stops at the first datagram that fails and then tells only how many went before it: the next call
+            // begins there, and tells why.
             Ok(count) => {
-                sent += count;
-                if count < chunk.len() {
-                    return Ok(sent);
-                }
+                sent.taken += count;
+                rest = &rest[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sent.left = rest.len();
+                break;
             }
             Err(_) => {
-                let error = io::Error::last_os_error();
-                return match error.kind() {
-                    io::ErrorKind::WouldBlock => Ok(sent),
-                    _ => Err(error),
-                };
+                sent.failed += 1;
+                rest = &rest[1..];
             }
         }
     }
-    Ok(sent)
+    sent
+}
+
+/// One system call: sends the beginning of `datagrams`, and returns how many were taken, at least one.
+fn send_some(fd: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
+    const COUNT: usize = 64;
+    let chunk = &datagrams[..datagrams.len().min(COUNT)];
+    // SAFETY: all-zero is a valid value of these plain C structures.
+    let (mut vectors, mut headers): ([libc::iovec; COUNT], [libc::mmsghdr; COUNT]) =
+        unsafe { std::mem::zeroed() };
+    let names: Vec<socket2::SockAddr> = chunk.iter().map(|(to, _)| (*to).into()).collect();
+    for (index, ((_, bytes), name)) in chunk.iter().zip(&names).enumerate() {
+        vectors[index] = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let header = &mut headers[index].msg_hdr;
+        header.msg_name = name.as_ptr().cast_mut().cast();
+        header.msg_namelen = name.len();
+        header.msg_iov = &raw mut vectors[index];
+        header.msg_iovlen = 1;
+    }
+    // SAFETY: `fd` is an open socket; each header points to a name and one iovec that points to a datagram, all of which
+    // outlive the call; the kernel only reads through them.
+    let count = unsafe {
+        libc::sendmmsg(
+            fd,
+            headers.as_mut_ptr(),
+            chunk.len() as libc::c_uint,
+            libc::MSG_DONTWAIT,
+        )
+    };
+    match usize::try_from(count) {
+        Ok(count) if count > 0 => Ok(count),
+        // The kernel gives no zero for a batch that is not empty; were it so, the first datagram counts as refused.
+        Ok(_) => Err(io::ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
 }
 
 fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
@@ -341,10 +364,8 @@ mod tests {
         let (senders, _) = bind_group(loopback(), 1).expect("a group");
         let datagrams: Vec<Vec<u8>> = (0..150u8).map(|n| vec![n; 100 + usize::from(n)]).collect();
         let batch: Vec<(SocketAddr, &[u8])> = datagrams.iter().map(|d| (to, &d[..])).collect();
-        assert_eq!(
-            send_batch(senders[0].as_raw_fd(), &batch).expect("sent"),
-            150
-        );
+        let sent = send_batch(senders[0].as_raw_fd(), &batch);
+        assert_eq!((sent.taken, sent.failed, sent.left), (150, 0, 0));
         let mut received = Vec::new();
         let mut batch = ReceiveBatch::default();
         while received.len() < 150 {
@@ -353,6 +374,39 @@ mod tests {
         }
         assert_eq!(received, datagrams);
         assert_eq!(kernel_drops(sockets[0].as_raw_fd()), Some(0));
+    }
+
+    #[test]
+    fn a_hop_that_cannot_be_sent_to_costs_the_others_nothing() {
+        let (sockets, _) = bind_group(loopback(), 1).expect("a group");
+        let to = sockets[0].local_addr().expect("an address");
+        // Port 0 is nobody's: the system refuses it, first in a batch, in its middle, and twice in a row.
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (senders, _) = bind_group(loopback(), 1).expect("a group");
+        let datagrams: Vec<[u8; 4]> = (0..150u32).map(u32::to_be_bytes).collect();
+        let bad = |n: usize| n.is_multiple_of(7) || n == 8;
+        let batch: Vec<(SocketAddr, &[u8])> = datagrams
+            .iter()
+            .enumerate()
+            .map(|(n, bytes)| (if bad(n) { nobody } else { to }, &bytes[..]))
+            .collect();
+        let healthy: Vec<u32> = (0..150).filter(|n| !bad(*n as usize)).collect();
+        let sent = send_batch(senders[0].as_raw_fd(), &batch);
+        assert_eq!(
+            (sent.taken, sent.failed, sent.left),
+            (healthy.len(), 150 - healthy.len(), 0)
+        );
+        let mut received = Vec::new();
+        let mut batch = ReceiveBatch::default();
+        while received.len() < healthy.len() {
+            receive(&sockets[0], &mut batch);
+            received.extend(
+                batch
+                    .datagrams()
+                    .map(|(_, bytes)| u32::from_be_bytes(bytes.try_into().expect("four bytes"))),
+            );
+        }
+        assert_eq!(received, healthy, "each once, in order");
     }
 
     #[test]

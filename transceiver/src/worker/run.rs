@@ -172,30 +172,16 @@ async fn wait(
 }
 
 fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
-    let mut full = 0;
-    let mut failed = 0;
+    let mut sent = socket::Sent::default();
     core.flush(|datagrams| {
         let list: Vec<(SocketAddr, &[u8])> = datagrams
             .iter()
             .map(|(hop, bytes)| (Hop::get(hop), *bytes))
             .collect();
-        let mut rest = &list[..];
-        while !rest.is_empty() {
-            match socket::send_batch(socket.as_raw_fd(), rest) {
-                Ok(sent) => {
-                    full += rest.len() - sent;
-                    rest = &[];
-                }
-                // The error is about the first one not taken, or is an ICMP answer to an earlier one: go on behind it.
-                Err(_) => {
-                    failed += 1;
-                    rest = &rest[1..];
-                }
-            }
-        }
+        sent = socket::send_batch(socket.as_raw_fd(), &list);
     });
-    core.counters().send_errors += failed;
-    for _ in 0..full {
+    core.counters().send_errors += sent.failed as u64;
+    for _ in 0..sent.left {
         core.drops().count(Reason::SocketFull);
     }
 }
