@@ -168,9 +168,14 @@ impl Paths {
     }
 
     /// A verified request came by the path; `nominates` when it carried USE-CANDIDATE.
+    ///
+    /// The last nomination counts alone (RFC 8445 section 8.1.1): a path that the client has left for another still answers
+    /// its checks, and must not draw media back whenever the client is silent.
     pub fn requested(&mut self, index: PathIndex, nominates: bool, now: Instant) {
         if nominates {
-            self.paths[index.0].nominated = true;
+            for (place, path) in self.paths.iter_mut().enumerate() {
+                path.nominated = place == index.0;
+            }
         }
         self.reconsider(index, now);
     }
@@ -373,6 +378,29 @@ mod tests {
             paths.answered(index, at);
         }
         assert_eq!(paths.chosen(), Some(key(1, 0)));
+    }
+
+    #[test]
+    fn media_does_not_return_to_a_path_that_a_silent_client_has_left() {
+        let now = Instant::now();
+        let mut paths = live(now);
+        // The client nominates another path; both stay alive, by checks each 2.5 s, and it sends no media.
+        let left = PathIndex(0);
+        let now = now + ms(100);
+        let used = paths.admit(key(1, 1), hop(1), HANDLE, now).expect("room");
+        paths.requested(used, true, now);
+        paths.answered(used, now);
+        assert_eq!(paths.chosen(), Some(key(1, 1)));
+        for n in 1..20 {
+            let at = now + ms(2_500 * n);
+            for (index, path, at) in [(used, key(1, 1), at), (left, key(1, 0), at + ms(200))] {
+                paths.heard(&path, hop(1), HANDLE, at);
+                paths.requested(index, false, at);
+                paths.answered(index, at);
+            }
+        }
+        assert_eq!(paths.chosen(), Some(key(1, 1)));
+        assert_eq!(paths.moves(), 1);
     }
 
     #[test]
