@@ -285,6 +285,28 @@ fn an_ice_restart_uses_the_minted_credentials_and_the_call_goes_on() {
 }
 
 #[test]
+fn a_refused_restart_leaves_the_call_as_it_was() {
+    let mut call = Call::live(27);
+    call.speak(true);
+    call.run(secs(1));
+    let mid = call.client.mid.expect("an audio section").to_string();
+    let renamed = |offer: String| {
+        offer
+            .replace(&format!("a=mid:{mid}\r\n"), "a=mid:other\r\n")
+            .replace(&format!("BUNDLE {mid}"), "BUNDLE other")
+    };
+    let error = call.restart_with(1, renamed).expect_err("refused");
+    assert!(error.to_string().contains("mid"), "{error}");
+    let heard = call.client.heard.packets;
+    call.run(secs(40));
+    assert_eq!(call.session.state(), State::Live, "past consent expiry");
+    assert!(call.client.heard.packets > heard + 1_500);
+    call.restart(1).expect("the client may try again");
+    call.run(secs(40));
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
 fn a_restart_may_move_the_call_to_another_ingress() {
     let mut call = Call::live(26);
     call.speak(true);

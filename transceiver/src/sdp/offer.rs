@@ -197,6 +197,13 @@ impl Offer {
         self.credential("ice-ufrag").unwrap_or_default()
     }
 
+    /// The sections that the engine is given, in order: what each is, and its `mid` there.
+    #[must_use]
+    pub fn layout(&self) -> Vec<(Role, String)> {
+        let accepted = self.sections.iter().filter(|s| s.role != Role::Rejected);
+        accepted.map(|s| (s.role, s.engine_mid.clone())).collect()
+    }
+
     pub(super) fn section(&self, role: Role) -> Option<&Section> {
         self.sections.iter().find(|section| section.role == role)
     }

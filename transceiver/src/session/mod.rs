@@ -29,6 +29,7 @@ use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::life::{EndReason, Life, State};
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
+use crate::sdp::Role;
 
 use early::{Early, alert_in_the_clear};
 use voice::Voice;
@@ -132,6 +133,8 @@ pub struct Session {
     /// Where this input's packets begin in the outbox.
     sends_begin: usize,
     answers: u64,
+    /// The media sections as the engine knows them: a later offer must begin with these.
+    layout: Vec<(Role, String)>,
     drops: u64,
     /// A fault for tests of what a panic does to the neighbours.
     #[cfg(test)]

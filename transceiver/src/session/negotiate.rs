@@ -60,6 +60,7 @@ impl Session {
             early: Early::default(),
             sends_begin: 0,
             answers: 0,
+            layout: Vec::new(),
             drops: 0,
             #[cfg(test)]
             panic_next: false,
@@ -85,8 +86,17 @@ impl Session {
         out: &mut Outbox,
     ) -> Result<String, OfferError> {
         let offer = Offer::parse(offer)?;
+        // The engine takes the client's new credentials before it looks at the sections: what it would refuse then must not
+        // reach it, or the call would be left between two sets of credentials.
+        if !offer.layout().starts_with(&self.layout) {
+            return Err(OfferError::Malformed(
+                "a later offer keeps the sections of the first in their order, with their mid (RFC 8829 section 5.2.2)"
+                    .to_owned(),
+            ));
+        }
+        let answer = self.negotiate(&offer, credentials, advertised, now, out)?;
         self.channel.renegotiated(offer.channel_message_max());
-        self.negotiate(&offer, credentials, advertised, now, out)
+        Ok(answer)
     }
 
     fn negotiate(
@@ -97,9 +107,9 @@ impl Session {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<String, OfferError> {
-        self.advertise(advertised)?;
         let engine_offer = SdpOffer::from_sdp_string(&offer.for_engine())
             .map_err(|error| OfferError::Malformed(error.to_string()))?;
+        self.advertise(advertised)?;
         let before = self.rtc.direct_api().local_ice_credentials();
         let result = self.rtc.sdp_api().accept_offer(engine_offer);
         // On a restart the engine makes up credentials. Ours go in whatever came of the offer: a client that tries again
@@ -117,6 +127,7 @@ impl Session {
             offer.ice_password().to_owned(),
         );
         let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
+        self.layout = offer.layout();
         self.answers += 1;
         let candidates: Vec<SocketAddr> = advertised.iter().map(|a| a.address).collect();
         let text = compose(

@@ -408,18 +408,41 @@ impl Call {
 
     /// An ICE restart by the client, through the owner.
     pub fn restart(&mut self, restart: u8) -> Result<String, OfferError> {
+        self.restart_with(restart, |offer| offer)
+    }
+
+    /// The same with an offer that was changed on its way.
+    pub fn restart_with(
+        &mut self,
+        restart: u8,
+        edit: impl FnOnce(String) -> String,
+    ) -> Result<String, OfferError> {
         let mut api = self.client.rtc.sdp_api();
         api.ice_restart(true);
         let (offer, pending) = api.apply().expect("changes");
+        self.renegotiate(restart, &edit(offer.to_sdp_string()), pending)
+    }
+
+    /// Changes what the client does with its audio, through the owner.
+    pub fn direct(&mut self, direction: Direction) -> Result<String, OfferError> {
+        let mid = self.client.mid.expect("an audio section");
+        let mut api = self.client.rtc.sdp_api();
+        api.set_direction(mid, direction);
+        let (offer, pending) = api.apply().expect("changes");
+        self.renegotiate(0, &offer.to_sdp_string(), pending)
+    }
+
+    fn renegotiate(
+        &mut self,
+        restart: u8,
+        offer: &str,
+        pending: SdpPendingOffer,
+    ) -> Result<String, OfferError> {
         let advertised = self.ingresses.clone();
         let credentials = credentials(self.id, restart);
-        let answer = self.session.restart(
-            credentials,
-            &offer.to_sdp_string(),
-            &advertised,
-            self.now,
-            &mut self.out,
-        )?;
+        let answer =
+            self.session
+                .restart(credentials, offer, &advertised, self.now, &mut self.out)?;
         self.flush_session();
         self.client.accept(pending, &answer);
         Ok(answer)
