@@ -107,7 +107,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let epoch = Instant::now();
     let mut handles = Vec::new();
-    let mut threads = Vec::new();
+    let (ended, mut ends) = mpsc::unbounded_channel();
     for (index, socket) in sockets.into_iter().enumerate() {
         let settings = CoreSettings {
             // `Config` allows 256 workers at most.
@@ -133,8 +133,10 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             stats,
             cpu: processors.get(index % processors.len().max(1)).copied(),
         };
-        threads.push(spawn(worker, format!("worker-{index}")).context("a worker's thread")?);
+        spawn(worker, format!("worker-{index}"), ended.clone()).context("a worker's thread")?;
     }
+
+    drop(ended);
 
     let stats = handles.iter().map(|h| Arc::clone(&h.stats)).collect();
     let control = Arc::new(Control {
@@ -173,23 +175,43 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             },
         );
         let server = tokio::spawn(server.into_future());
+        let mut running = config.workers;
+        let mut fault = None;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            // Nothing but a fault ends a worker now. Its clients are lost and its shard answers nobody: better a process that
+            // ends, and is started anew, than one that looks well.
+            end = ends.recv() => {
+                running -= 1;
+                fault = Some(match end {
+                    Some(Err(error)) => anyhow::Error::new(error).context("a worker has ended"),
+                    _ => anyhow::anyhow!("a worker has ended before the stop"),
+                });
+            }
         }
         tracing::info!("stopping");
         draining.store(true, Relaxed);
         let _ = stop.send(true);
         // Workers say goodbye to their clients meanwhile; a control connection that stays open does not keep us.
         let _ = tokio::time::timeout(limits::STOP_TIMEOUT, server).await;
-        anyhow::Ok(())
+        let goodbyes = async {
+            while running > 0 {
+                match ends.recv().await {
+                    Some(end) => end.context("a worker")?,
+                    None => anyhow::bail!("a worker has ended without a word"),
+                }
+                running -= 1;
+            }
+            anyhow::Ok(())
+        };
+        // A worker that hangs must not keep the process: its thread ends with it.
+        let stopped = match tokio::time::timeout(limits::STOP_TIMEOUT, goodbyes).await {
+            Ok(result) => result,
+            Err(_) => Err(anyhow::anyhow!("a worker did not stop in time")),
+        };
+        fault.map_or(stopped, Err)
     })?;
-    for thread in threads {
-        match thread.join() {
-            Ok(result) => result.context("a worker")?,
-            Err(_) => anyhow::bail!("a worker panicked"),
-        }
-    }
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
 }

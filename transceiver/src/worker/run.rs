@@ -3,8 +3,8 @@
 use std::future::pending;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::Hop;
@@ -38,12 +38,17 @@ pub struct Worker {
 
 /// Starts a worker's thread.
 ///
-/// The thread ends after [`Worker::stop`] has become true and every session has been closed.
+/// The thread ends after [`Worker::stop`] has become true and every session has been closed. `ended` is told of the end,
+/// whatever its cause: an end before the stop is a fault, and the sessions of that shard are lost.
 ///
 /// # Errors
 /// The system gave no thread.
-pub fn spawn(worker: Worker, name: String) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
-    std::thread::Builder::new().name(name).spawn(move || {
+pub fn spawn(
+    worker: Worker,
+    name: String,
+    ended: mpsc::UnboundedSender<std::io::Result<()>>,
+) -> std::io::Result<()> {
+    watched(name, ended, move || {
         if let Some(cpu) = worker.cpu {
             // Refused in some containers: slower then, not wrong.
             core_affinity::set_for_current(cpu);
@@ -56,7 +61,25 @@ pub fn spawn(worker: Worker, name: String) -> std::io::Result<JoinHandle<std::io
     })
 }
 
+/// Runs `body` in a thread of its own, and tells `ended` how it ended; a panic is an error.
+fn watched(
+    name: String,
+    ended: mpsc::UnboundedSender<std::io::Result<()>>,
+    body: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.clone());
+    thread.spawn(move || {
+        // Nothing of what the panic broke is used again.
+        let result = catch_unwind(AssertUnwindSafe(body))
+            .unwrap_or_else(|_| Err(std::io::Error::other(format!("{name} panicked"))));
+        // Nobody listens any more: the process is ending.
+        let _ = ended.send(result);
+    })?;
+    Ok(())
+}
+
 /// What woke the worker.
+#[derive(Debug)]
 enum Wake {
     Socket,
     Timer,
@@ -84,7 +107,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         // 1. Wait for something to do; a turn that left work behind only looks.
         let wake = if busy {
             tokio::task::yield_now().await;
-            Wake::Socket
+            look(&shared, &stop)
         } else {
             wait(&core, &socket, &mut commands, &mut shared, &mut stop).await
         };
@@ -144,6 +167,18 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What a worker that never waits has to see all the same: the end, and new keys.
+fn look(shared: &watch::Receiver<Shared>, stop: &watch::Receiver<bool>) -> Wake {
+    // A closed channel means that the main thread has gone.
+    if *stop.borrow() || stop.has_changed().is_err() {
+        Wake::Stop
+    } else if shared.has_changed().unwrap_or(false) {
+        Wake::Shared
+    } else {
+        Wake::Socket
+    }
+}
+
 async fn wait(
     core: &Core,
     socket: &tokio::net::UdpSocket,
@@ -189,4 +224,57 @@ fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
 fn publish(core: &mut Core, stats: &WorkerStats) {
     let drops = core.drops().clone();
     stats.publish(core.counters(), &drops);
+}
+
+#[cfg(test)]
+mod tests {
+    use firsthop_shared::fleet::Fleet;
+    use firsthop_shared::keyring::{DataKeyring, Masters};
+
+    use super::*;
+
+    fn shared() -> Shared {
+        let keyring = DataKeyring::parse(&Masters::new([1; 32]).data_toml());
+        let fleet = Fleet::parse(
+            "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"203.0.113.10:3478\"\n",
+        );
+        Shared {
+            keyring: Arc::new(keyring.expect("a keyring")),
+            fleet: Arc::new(fleet.expect("a fleet")),
+        }
+    }
+
+    #[test]
+    fn a_worker_that_never_waits_sees_new_keys_and_the_stop() {
+        let (keys, keys_now) = watch::channel(shared());
+        let (stop, stopped) = watch::channel(false);
+        assert!(matches!(look(&keys_now, &stopped), Wake::Socket));
+        keys.send_replace(shared());
+        assert!(matches!(look(&keys_now, &stopped), Wake::Shared));
+        stop.send_replace(true);
+        assert!(matches!(look(&keys_now, &stopped), Wake::Stop));
+    }
+
+    #[test]
+    fn a_worker_that_never_waits_stops_when_the_main_thread_has_gone() {
+        let (_keys, keys_now) = watch::channel(shared());
+        let (stop, stopped) = watch::channel(false);
+        drop(stop);
+        assert!(matches!(look(&keys_now, &stopped), Wake::Stop));
+    }
+
+    #[test]
+    fn the_end_of_a_thread_is_told_whatever_its_cause() {
+        let (told, mut ends) = mpsc::unbounded_channel();
+        let end_of = |body: fn() -> std::io::Result<()>, ends: &mut mpsc::UnboundedReceiver<_>| {
+            watched("worker-0".to_owned(), told.clone(), body).expect("a thread");
+            let end: std::io::Result<()> = ends.blocking_recv().expect("told");
+            end.map_err(|error| error.to_string())
+        };
+        assert_eq!(end_of(|| Ok(()), &mut ends), Ok(()));
+        let failed = end_of(|| Err(std::io::Error::other("no runtime")), &mut ends);
+        assert_eq!(failed, Err("no runtime".to_owned()));
+        let panicked = end_of(|| panic!("a fault made by a test"), &mut ends);
+        assert_eq!(panicked, Err("worker-0 panicked".to_owned()));
+    }
 }
