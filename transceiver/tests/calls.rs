@@ -11,6 +11,8 @@ use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
 use firsthop_transceiver::session::{Advertised, Outgoing};
 
+use str0m::media::Direction;
+
 use peer::{Call, addr, credentials, two_ingresses};
 
 fn secs(n: u64) -> Duration {
@@ -424,6 +426,38 @@ fn the_marker_is_set_only_after_silence() {
     let heard = &call.client.heard;
     assert!(heard.packets > 100);
     assert!(heard.markers <= 3, "{} of {}", heard.markers, heard.packets);
+}
+
+#[test]
+fn a_hold_leaves_no_hole_in_the_sequence_numbers() {
+    let mut call = Call::live(28);
+    call.speak(true);
+    call.run(secs(2));
+    let numbers = |call: &Call| -> Vec<u16> {
+        // RTP and not RTCP: the payload type of Opus, with or without the marker.
+        let rtp = call.sent.iter().filter(|(_, o)| is_media(o));
+        rtp.filter(|(_, o)| !(192..=223).contains(&o.payload[1]))
+            .map(|(_, o)| u16::from_be_bytes([o.payload[2], o.payload[3]]))
+            .collect()
+    };
+    let before = numbers(&call).len();
+    assert!(before > 20);
+    call.direct(Direction::SendOnly).expect("on hold");
+    call.run(secs(3));
+    assert_eq!(
+        numbers(&call).len(),
+        before,
+        "nothing is sent to a client on hold"
+    );
+    call.direct(Direction::SendRecv).expect("back");
+    call.run(secs(2));
+    let all = numbers(&call);
+    assert!(all.len() > before + 20);
+    assert!(
+        all.windows(2)
+            .all(|pair| pair[1] == pair[0].wrapping_add(1)),
+        "{all:?}"
+    );
 }
 
 #[test]

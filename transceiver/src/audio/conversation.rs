@@ -36,12 +36,12 @@ pub struct ConversationSettings {
 }
 
 /// An RTP packet to send.
+///
+/// Its sequence number is given by who writes it: a packet that is not written after all must not use one up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RtpOut {
     /// The codec's payload.
     pub payload: Arc<[u8]>,
-    /// Extended sequence number: the low 16 bits go on the wire.
-    pub sequence: u64,
     /// Timestamp in ticks of the codec's clock.
     pub timestamp: u32,
     /// The first packet after silence.
@@ -79,14 +79,13 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A call before its first packet. `first_sequence` and `first_timestamp` should be random (RFC 3550, section 5.1).
+    /// A call before its first packet. `first_timestamp` should be random (RFC 3550, section 5.1).
     ///
     /// # Errors
     /// The codec library could not make a decoder or an encoder, or a setting of the encoder is out of its range.
     pub fn new(
         backend: Box<dyn Backend>,
         settings: ConversationSettings,
-        first_sequence: u16,
         first_timestamp: u32,
     ) -> Result<Self, CodecError> {
         Ok(Self {
@@ -95,7 +94,6 @@ impl Conversation {
             playout: Playout::new(
                 settings.playout,
                 settings.codec.clock_rate(),
-                first_sequence,
                 first_timestamp,
             ),
             encoder: Encoder::new(settings.codec, settings.encoder)?,
@@ -147,7 +145,6 @@ impl Conversation {
         };
         Some(RtpOut {
             payload: Arc::from(&self.payload[..length]),
-            sequence: frame.sequence,
             timestamp: frame.timestamp,
             marker: frame.marker,
         })

@@ -67,8 +67,6 @@ impl Default for PlayoutSettings {
 pub struct OutFrame {
     /// The samples.
     pub pcm: [i16; FRAME],
-    /// Extended RTP sequence number: the low 16 bits go on the wire.
-    pub sequence: u64,
     /// RTP timestamp.
     pub timestamp: u32,
     /// The first frame after nothing was sent.
@@ -104,7 +102,6 @@ pub struct Playout {
     /// The beginning of what was cleared, faded, to be sent next.
     fade: Vec<i16>,
     phase: Phase,
-    sequence: u64,
     /// Timestamp of the next frame if it follows without a gap, and the moment that the first one stands for.
     timestamp: u64,
     anchor: Option<(Instant, u64)>,
@@ -133,13 +130,8 @@ enum Phase {
 impl Playout {
     /// An empty playout whose timestamps count `clock_rate` ticks per second.
     ///
-    /// `first_sequence` and `first_timestamp` should be random (RFC 3550, section 5.1).
-    pub fn new(
-        settings: PlayoutSettings,
-        clock_rate: u32,
-        first_sequence: u16,
-        first_timestamp: u32,
-    ) -> Self {
+    /// `first_timestamp` should be random (RFC 3550, section 5.1).
+    pub fn new(settings: PlayoutSettings, clock_rate: u32, first_timestamp: u32) -> Self {
         Self {
             settings,
             clock_rate,
@@ -149,7 +141,6 @@ impl Playout {
             last_item: None,
             fade: Vec::new(),
             phase: Phase::Stopped { since: None },
-            sequence: u64::from(first_sequence),
             timestamp: u64::from(first_timestamp),
             anchor: None,
             counters: PlayoutCounters::default(),
@@ -281,7 +272,7 @@ impl Playout {
             silence,
         };
         self.counters.frames += 1;
-        Some(self.number(pcm, marker, grid))
+        Some(self.stamp(pcm, marker, grid))
     }
 
     /// What became of items since the last call, in order. Call after each [`poll`](Self::poll), finish and clear until `None`.
@@ -382,8 +373,8 @@ impl Playout {
         }
     }
 
-    /// Gives a frame its sequence number and timestamp. `grid` is the moment that it stands for.
-    fn number(&mut self, pcm: [i16; FRAME], marker: bool, grid: Instant) -> OutFrame {
+    /// Gives a frame its timestamp. `grid` is the moment that it stands for.
+    fn stamp(&mut self, pcm: [i16; FRAME], marker: bool, grid: Instant) -> OutFrame {
         let (began, first) = *self.anchor.get_or_insert((grid, self.timestamp));
         if marker {
             let passed = self.ticks(grid.saturating_duration_since(began));
@@ -391,11 +382,9 @@ impl Playout {
         }
         let frame = OutFrame {
             pcm,
-            sequence: self.sequence,
             timestamp: self.timestamp as u32,
             marker,
         };
-        self.sequence += 1;
         self.timestamp += self.ticks(FRAME_TIME);
         frame
     }

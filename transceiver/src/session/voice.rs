@@ -22,6 +22,10 @@ pub(super) struct Voice {
     conversation: Option<Conversation>,
     failed: Option<CodecError>,
     started: bool,
+    /// Extended sequence number of the next packet that is written.
+    sequence: u64,
+    /// Frames were taken and not written since the last packet.
+    gap: bool,
     /// Events that go before the backend's: notices, and what a full channel gave back.
     first: VecDeque<String>,
     /// SSRCs that no SDP announced and that the engine was told of.
@@ -43,10 +47,10 @@ impl Voice {
             playout: Echo::playout_settings(),
         };
         // RFC 3550 section 5.1: random starts. Above 32,767 a sequence number could wrap before the client has seen one.
-        let sequence = (seed & 0x7fff) as u16;
+        let sequence = seed & 0x7fff;
         let timestamp = (seed >> 16) as u32;
         let (conversation, failed) =
-            match Conversation::new(Box::new(Echo::new(seed)), settings, sequence, timestamp) {
+            match Conversation::new(Box::new(Echo::new(seed)), settings, timestamp) {
                 Ok(conversation) => (Some(conversation), None),
                 Err(error) => (None, Some(error)),
             };
@@ -55,6 +59,8 @@ impl Voice {
             conversation,
             failed,
             started: false,
+            sequence,
+            gap: false,
             first: VecDeque::new(),
             announced: Vec::new(),
         }
@@ -182,23 +188,27 @@ impl Voice {
         let Some(conversation) = &mut self.conversation else {
             return false;
         };
-        // A client that does not receive still speaks: its frames are taken, and go nowhere.
+        // A client that does not receive still speaks: its frames are taken, and go nowhere. They use no sequence numbers up
+        // either: SRTP tells its rollover counter from them, and loses it over a hole of 32,768 (RFC 3711 section 3.3.1).
         while let Some(packet) = conversation.poll_packet(now) {
-            let Some(media) = self.media.as_ref().filter(|media| media.sends) else {
-                continue;
-            };
+            let media = self.media.as_ref().filter(|media| media.sends);
             let mut api = rtc.direct_api();
-            let Some(stream) = api.stream_tx_by_mid(media.mid, None) else {
+            let Some((media, stream)) =
+                media.and_then(|m| Some((m, api.stream_tx_by_mid(m.mid, None)?)))
+            else {
+                self.gap = true;
                 continue;
             };
             let write = RtpWrite::new(
                 media.pt,
-                packet.sequence.into(),
+                self.sequence.into(),
                 packet.timestamp,
                 now,
                 packet.payload,
             );
-            stream.write_rtp(write.marker(packet.marker));
+            let marker = packet.marker || std::mem::take(&mut self.gap);
+            stream.write_rtp(write.marker(marker));
+            self.sequence += 1;
             return true;
         }
         false

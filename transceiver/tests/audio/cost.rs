@@ -109,7 +109,7 @@ fn cost_of_each_part_of_a_call() {
         encoder: EncoderSettings::default(),
         playout: Echo::playout_settings(),
     };
-    let mut call = Conversation::new(Box::new(Echo::new(1)), settings, 0, 0).unwrap();
+    let mut call = Conversation::new(Box::new(Echo::new(1)), settings, 0).unwrap();
     call.start_playing();
     let (mut now, mut n) = (Instant::now(), 0_u32);
     report("echo conversation, both ways", talk.len(), || {
@@ -138,7 +138,7 @@ fn cost_of_each_part_of_a_call() {
     let before = pages();
     let calls: Vec<Conversation> = (0..500)
         .map(|seed| {
-            let mut call = Conversation::new(Box::new(Echo::new(seed)), settings, 0, 0).unwrap();
+            let mut call = Conversation::new(Box::new(Echo::new(seed)), settings, 0).unwrap();
             call.start_playing();
             for (n, payload) in payloads.iter().take(10).enumerate() {
                 let packet = RtpIn {
