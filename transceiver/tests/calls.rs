@@ -460,17 +460,52 @@ fn a_hold_leaves_no_hole_in_the_sequence_numbers() {
     );
 }
 
+/// The offer of a client that announces no SSRC and sends no `mid`.
+fn embedded(offer: String) -> String {
+    offer
+        .lines()
+        .filter(|l| {
+            !l.starts_with("a=ssrc") && !l.starts_with("a=extmap") && !l.starts_with("a=group")
+        })
+        .map(|l| l.replace("SAVPF", "SAVP") + "\r\n")
+        .collect()
+}
+
+#[test]
+fn forged_packets_do_not_deafen_a_client_that_announces_no_ssrc() {
+    let mut call = Call::with(29, false, &two_ingresses(), embedded);
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    // Whoever knows the client's address sends RTP under ever other SSRCs.
+    let from = call.arrival(IngressId(0));
+    let pt = call
+        .answer
+        .split("m=audio")
+        .nth(1)
+        .and_then(|rest| rest.split_ascii_whitespace().nth(2)?.parse::<u8>().ok());
+    let forge = |call: &mut Call, ssrc: u32| {
+        let mut packet = vec![0x80, pt.expect("a payload type"), 0, 1, 0, 0, 0, 0];
+        packet.extend_from_slice(&ssrc.to_be_bytes());
+        packet.extend_from_slice(&[7; 40]);
+        call.inject(from, &packet);
+    };
+    for ssrc in 1..100 {
+        forge(&mut call, ssrc);
+    }
+    call.speak(true);
+    for ssrc in 100..200 {
+        call.run(ms(20));
+        forge(&mut call, ssrc);
+    }
+    let loud = |call: &Call| {
+        let heard = call.client.heard.audio.iter();
+        heard.filter(|(_, rms)| *rms > 500.0).count()
+    };
+    call.until(secs(5), |call| loud(call) > 20);
+}
+
 #[test]
 fn an_embedded_client_that_announces_no_ssrc_is_heard() {
-    let mut call = Call::with(23, false, &two_ingresses(), |offer| {
-        offer
-            .lines()
-            .filter(|l| {
-                !l.starts_with("a=ssrc") && !l.starts_with("a=extmap") && !l.starts_with("a=group")
-            })
-            .map(|l| l.replace("SAVPF", "SAVP") + "\r\n")
-            .collect()
-    });
+    let mut call = Call::with(23, false, &two_ingresses(), embedded);
     call.speak(true);
     call.until(secs(5), |call| {
         call.client

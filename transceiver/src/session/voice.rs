@@ -28,8 +28,14 @@ pub(super) struct Voice {
     gap: bool,
     /// Events that go before the backend's: notices, and what a full channel gave back.
     first: VecDeque<String>,
-    /// SSRCs that no SDP announced and that the engine was told of.
-    announced: Vec<u32>,
+    /// SSRCs that no SDP announced and that the engine was told of, the oldest first.
+    announced: Vec<Announced>,
+}
+
+struct Announced {
+    ssrc: u32,
+    /// A packet with it has authenticated.
+    proven: bool,
 }
 
 struct Media {
@@ -90,7 +96,8 @@ impl Voice {
     /// Tells the engine of an SSRC that the SDP did not announce, before the first packet with it.
     ///
     /// The engine drops packets that neither an `a=ssrc` line nor a `mid` extension places. Embedded clients send neither.
-    /// The packet is not authenticated yet, hence the bound.
+    /// The packet is not authenticated yet, hence the bound; and whoever forges packets must not use it up, so an SSRC under
+    /// which nothing has authenticated makes room. A genuine packet authenticates right after its announcement.
     pub(super) fn announce(&mut self, rtc: &mut Rtc, packet: &[u8]) {
         let Some(media) = &self.media else {
             return;
@@ -101,21 +108,35 @@ impl Voice {
         let ssrc = u32::from_be_bytes([a, b, c, d]);
         if second & 0x7f != *media.pt
             || ssrc == 0
-            || self.announced.contains(&ssrc)
-            || self.announced.len() == limits::UNANNOUNCED_SSRCS
+            || self.announced.iter().any(|known| known.ssrc == ssrc)
         {
             return;
         }
         let mid = media.mid;
         let mut api = rtc.direct_api();
-        if api.stream_rx(&Ssrc::from(ssrc)).is_none() {
-            api.expect_stream_rx(Ssrc::from(ssrc), None, mid, None);
+        if api.stream_rx(&Ssrc::from(ssrc)).is_some() {
+            return;
         }
-        self.announced.push(ssrc);
+        if self.announced.len() == limits::UNANNOUNCED_SSRCS {
+            let Some(place) = self.announced.iter().position(|known| !known.proven) else {
+                return;
+            };
+            let forged = self.announced.remove(place);
+            api.remove_stream_rx(Ssrc::from(forged.ssrc));
+        }
+        api.expect_stream_rx(Ssrc::from(ssrc), None, mid, None);
+        self.announced.push(Announced {
+            ssrc,
+            proven: false,
+        });
     }
 
     /// Takes an authenticated packet.
     pub(super) fn received(&mut self, packet: RtpPacket, now: Instant) {
+        let ssrc = *packet.header.ssrc;
+        if let Some(known) = self.announced.iter_mut().find(|known| known.ssrc == ssrc) {
+            known.proven = true;
+        }
         let ours = self
             .media
             .as_ref()
@@ -123,7 +144,7 @@ impl Voice {
         if let (true, Some(conversation)) = (ours, &mut self.conversation) {
             let _ = conversation.received(
                 RtpIn {
-                    ssrc: *packet.header.ssrc,
+                    ssrc,
                     sequence: packet.header.sequence_number,
                     timestamp: packet.header.timestamp,
                     payload: packet.payload,
