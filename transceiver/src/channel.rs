@@ -108,6 +108,28 @@ impl Channel {
         )
     }
 
+    /// The event that warns of the session's end, in so many seconds.
+    #[must_use]
+    pub fn expiry_warning(&self, seconds: u64) -> String {
+        error_event(
+            "w",
+            "invalid_request_error",
+            "session_expires_soon",
+            &format!("The session reaches its maximum duration in {seconds} seconds."),
+        )
+    }
+
+    /// The event that says why the session ends.
+    #[must_use]
+    pub fn expired(&self) -> String {
+        error_event(
+            "x",
+            "invalid_request_error",
+            "session_expired",
+            "The session has reached its maximum duration.",
+        )
+    }
+
     /// Judges a message that came in.
     pub fn incoming<'a>(
         &mut self,

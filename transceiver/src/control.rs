@@ -4,8 +4,10 @@
 //! bounded channel, and a full channel is told as 503.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -14,11 +16,11 @@ use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
-    SESSIONS_PATH, STATUS_PATH, ShardStatus, Status,
+    CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest,
+    RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
 };
 use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::token::{self, Route, Ufrag};
@@ -42,7 +44,6 @@ pub struct WorkerHandle {
 }
 
 /// What the control server knows.
-#[derive(Debug)]
 pub struct Control {
     /// A random number of this process.
     pub boot: u32,
@@ -66,12 +67,28 @@ pub struct Control {
     pub metrics: Metrics,
 }
 
+impl fmt::Debug for Control {
+    /// Leaves the secret out, and what is long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("boot", &self.boot)
+            .field("owner", &self.owner)
+            .field("cluster", &self.cluster)
+            .field("workers", &self.workers.len())
+            .field("draining", &self.draining)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The routes of the control port.
 pub fn router(control: Arc<Control>) -> Router {
     let guarded = Router::new()
         .route(SESSIONS_PATH, post(create))
         .route(&format!("{SESSIONS_PATH}/{{id}}/restart"), post(restart))
-        .route(&format!("{SESSIONS_PATH}/{{id}}"), delete(hang_up))
+        .route(
+            &format!("{SESSIONS_PATH}/{{id}}"),
+            get(look).delete(hang_up),
+        )
         .route(STATUS_PATH, get(status))
         // A body is read past its limit: a server that answers and closes while the client still sends is not heard.
         .layer(DefaultBodyLimit::max(4 * limits::CONTROL_BODY_MAX))
@@ -156,6 +173,12 @@ async fn create(
             "this transceiver takes no new sessions",
         ));
     }
+    if request.kind != CallKind::Realtime {
+        return Err(Refusal::new(
+            ControlCode::UnsupportedOffer,
+            "this transceiver serves realtime calls only",
+        ));
+    }
     let id = SessionId(request.session);
     let shard = ShardId(request.shard);
     let worker = control.worker(shard)?;
@@ -174,6 +197,9 @@ async fn create(
         credentials,
         offer: request.offer,
         advertised,
+        longest: request
+            .max_seconds
+            .map(|secs| Duration::from_secs(secs.into())),
     };
     let (reply, result) = oneshot::channel();
     if let Err(refused) = submit(worker, Command::Create(Box::new(spec), reply)) {
@@ -191,10 +217,18 @@ async fn restart(
 ) -> Result<Response, Refusal> {
     let (id, shard) = control.find(&id)?;
     let request: RestartRequest = read(body)?;
-    let credentials = control.credentials(&request.ufrag, id, shard, Restart(request.restart))?;
+    if request.ice.is_some() {
+        return Err(Refusal::new(
+            ControlCode::UnsupportedOffer,
+            "a restart needs the client's whole offer",
+        ));
+    }
+    let number = Restart(request.restart);
+    let credentials = control.credentials(&request.ufrag, id, shard, number)?;
     let spec = RestartSpec {
         id,
         created: request.created,
+        restart: number,
         credentials,
         offer: request.offer,
         advertised: control.advertised(&request.ingresses)?,
@@ -208,20 +242,40 @@ async fn restart(
     Ok(axum::Json(RestartResponse { answer }).into_response())
 }
 
+/// When the call was created, which a path without a body says in its query.
+fn created_of(query: &HashMap<String, String>) -> Result<u64, Refusal> {
+    let created = query.get("created").and_then(|text| text.parse().ok());
+    created.ok_or_else(|| {
+        Refusal::new(
+            ControlCode::BadRequest,
+            "name the call: ?created=<unix milliseconds>",
+        )
+    })
+}
+
+async fn look(
+    State(control): State<Arc<Control>>,
+    Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<axum::Json<SessionInfo>, Refusal> {
+    let created = created_of(&query)?;
+    let (id, shard) = control.find(&id)?;
+    let (reply, result) = oneshot::channel();
+    submit(control.worker(shard)?, Command::Look { id, created, reply })?;
+    let restart = wait(result).await?.ok_or_else(unknown_session)?;
+    Ok(axum::Json(SessionInfo {
+        owner: control.owner.get(),
+        shard: shard.0,
+        restart: restart.0,
+    }))
+}
+
 async fn hang_up(
     State(control): State<Arc<Control>>,
     Path(id): Path<String>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<StatusCode, Refusal> {
-    let created = query
-        .get("created")
-        .and_then(|created| created.parse().ok())
-        .ok_or_else(|| {
-            Refusal::new(
-                ControlCode::BadRequest,
-                "name the call: ?created=<unix milliseconds>",
-            )
-        })?;
+    let created = created_of(&query)?;
     let (id, shard) = control.find(&id)?;
     let (reply, result) = oneshot::channel();
     submit(

@@ -66,11 +66,13 @@ pub enum EndReason {
     Panicked,
     /// The process stops.
     Stopped,
+    /// It reached the longest time that it may take.
+    Expired,
 }
 
 impl EndReason {
     /// Every reason, for metrics.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::HungUp,
         Self::ClientClosed,
         Self::Reaped,
@@ -79,6 +81,7 @@ impl EndReason {
         Self::CodecFailed,
         Self::Panicked,
         Self::Stopped,
+        Self::Expired,
     ];
 
     /// The name under which metrics and logs show it.
@@ -93,6 +96,7 @@ impl EndReason {
             Self::CodecFailed => "codec_failed",
             Self::Panicked => "panicked",
             Self::Stopped => "stopped",
+            Self::Expired => "expired",
         }
     }
 }
@@ -236,9 +240,77 @@ impl Life {
     }
 }
 
+/// What a session's length calls for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitStep {
+    /// Tell the client that the session ends in this many seconds.
+    Warn(u64),
+    /// Tell the client that the session has reached its length.
+    Expire,
+    /// End it: the client has had [`limits::EXPIRY_GRACE`] to take the message.
+    End,
+}
+
+/// How long a session may take, counted from its answer; each step comes once.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    steps: [(Instant, LimitStep); 3],
+    done: usize,
+}
+
+impl Limit {
+    /// A session whose answer was made at `now`, and that lasts `length`.
+    ///
+    /// The warning comes [`limits::EXPIRY_WARNING`] before the end, and in the middle of a session shorter than twice that.
+    #[must_use]
+    pub fn new(length: Duration, now: Instant) -> Self {
+        let left = limits::EXPIRY_WARNING.min(length / 2);
+        Self {
+            steps: [
+                (now + length - left, LimitStep::Warn(left.as_secs())),
+                (now + length, LimitStep::Expire),
+                (now + length + limits::EXPIRY_GRACE, LimitStep::End),
+            ],
+            done: 0,
+        }
+    }
+
+    /// When [`Limit::poll`] has the next step.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.steps.get(self.done).map(|(at, _)| *at)
+    }
+
+    /// The next step that is due; call until there is none.
+    pub fn poll(&mut self, now: Instant) -> Option<LimitStep> {
+        let (at, step) = self.steps.get(self.done)?;
+        if now < *at {
+            return None;
+        }
+        self.done += 1;
+        Some(*step)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_is_warned_then_told_and_then_ended_each_once() {
+        let start = Instant::now();
+        let at = |secs| start + Duration::from_secs(secs);
+        let mut limit = Limit::new(Duration::from_secs(600), start);
+        assert_eq!(limit.poll(at(539)), None);
+        assert_eq!(limit.poll(at(540)), Some(LimitStep::Warn(60)));
+        assert_eq!(limit.poll(at(541)), None);
+        assert_eq!(limit.poll(at(600)), Some(LimitStep::Expire));
+        assert_eq!(limit.deadline(), Some(at(600) + limits::EXPIRY_GRACE));
+        assert_eq!(limit.poll(at(700)), Some(LimitStep::End));
+        assert_eq!((limit.poll(at(700)), limit.deadline()), (None, None));
+        let mut short = Limit::new(Duration::from_secs(10), start);
+        assert_eq!(short.poll(at(5)), Some(LimitStep::Warn(5)));
+    }
 
     #[test]
     fn a_call_that_never_connects_is_reaped_after_thirty_seconds() {

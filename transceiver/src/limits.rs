@@ -17,6 +17,15 @@ pub const SILENCE_BEFORE_INTERRUPTED: Duration = Duration::from_secs(10);
 /// How long an interrupted session waits for its client before it ends.
 pub const INTERRUPTED_GRACE: Duration = Duration::from_secs(INTERRUPTED_SECS);
 
+/// How long a session may take at most, whatever signaling asks: as long as OpenAI's own.
+pub const SESSION_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// How long before its end a session's client is warned.
+pub const EXPIRY_WARNING: Duration = Duration::from_secs(60);
+
+/// How long a session that has reached its length stays, so that its client receives the event that says so.
+pub const EXPIRY_GRACE: Duration = Duration::from_millis(500);
+
 /// How long an answered check of ours lets us send to a path (RFC 7675 section 5.1).
 pub const CONSENT: Duration = Duration::from_secs(30);
 

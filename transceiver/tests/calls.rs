@@ -378,6 +378,29 @@ fn hanging_up_tells_the_client_and_leaves_the_places_to_close() {
 }
 
 #[test]
+fn a_session_that_reaches_its_length_is_warned_told_and_ended() {
+    let mut call = Call::lasting(32, true, &two_ingresses(), secs(20), |offer| offer);
+    let start = call.now;
+    call.until(secs(25), |call| call.session.state() == State::Ended);
+    assert_eq!(call.session.end_reason(), Some(EndReason::Expired));
+    assert_eq!(call.now - start, secs(20) + limits::EXPIRY_GRACE);
+    call.run(secs(1));
+    let events = &call.client.heard.events;
+    let with = |code: &str| events.iter().find(|(_, text)| text.contains(code));
+    let (warned, text) = with("session_expires_soon").expect("a warning");
+    assert!(
+        *warned - start < secs(11) && text.contains("10 seconds"),
+        "{text}"
+    );
+    let (told, text) = with("\"session_expired\"").expect("told");
+    assert!(
+        *told - start >= secs(20) && text.contains("\"type\":\"error\""),
+        "{text}"
+    );
+    assert!(call.client.heard.closed, "and DTLS is closed");
+}
+
+#[test]
 fn a_client_that_closes_ends_its_session() {
     let mut call = Call::live(20);
     call.client.rtc.close().expect("closes");

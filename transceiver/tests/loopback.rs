@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use firsthop_shared::address::{
     BootId, ClientAddr, ClusterId, FlowHandle, IngressId, OwnerAddr, Restart, SessionId, ShardId,
 };
-use firsthop_shared::control::{ControlCode, ControlError, CreateRequest, CreateResponse, Status};
+use firsthop_shared::control::{
+    CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, SessionInfo, Status,
+};
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token::{self, Route};
 use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
@@ -500,6 +502,11 @@ fn refusals_have_their_status_and_their_code() {
         ControlCode::UnsupportedOffer,
     );
     expect(
+        &with(&|r| r.kind = CallKind::Whip),
+        422,
+        ControlCode::UnsupportedOffer,
+    );
+    expect(
         &with(&|r| r.ingresses = vec![9]),
         400,
         ControlCode::BadRequest,
@@ -516,6 +523,17 @@ fn refusals_have_their_status_and_their_code() {
     );
 
     assert_eq!(signaling.create(&process, &good).0, 201);
+    let look = |path: &str| signaling.get(&process, path);
+    let (status, body) = look(&format!("/v1/sessions/1?created={}", peer::CREATED));
+    assert_eq!(status, 200, "{body}");
+    let info: SessionInfo = serde_json::from_str(&body).expect("a session");
+    assert_eq!(
+        (info.owner, info.shard, info.restart),
+        (process.trunk, 0, 0)
+    );
+    assert_eq!(look("/v1/sessions/1?created=5").0, 404);
+    assert_eq!(look("/v1/sessions/2?created=5").0, 404);
+    assert_eq!(look("/v1/sessions/1").0, 400);
     expect(&good, 409, ControlCode::SessionExists);
     expect(&request(&process, 2, 0, &offer), 503, ControlCode::Full);
 

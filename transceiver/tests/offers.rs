@@ -8,6 +8,8 @@ use firsthop_shared::address::SessionId;
 use firsthop_transceiver::sdp::OfferError;
 use proptest::prelude::*;
 
+use firsthop_transceiver::limits;
+
 use peer::{credentials, make_session, two_ingresses};
 
 const CHROME: &str = include_str!("offers/chrome.sdp");
@@ -17,7 +19,15 @@ const EMBEDDED: &str = include_str!("offers/embedded.sdp");
 
 fn answer(offer: &str) -> Result<String, OfferError> {
     let offer = offer.replace('\n', "\r\n");
-    make_session(SessionId(1), &offer, &two_ingresses(), Instant::now()).map(|(_, answer)| answer)
+    let longest = limits::SESSION_MAX;
+    make_session(
+        SessionId(1),
+        &offer,
+        &two_ingresses(),
+        longest,
+        Instant::now(),
+    )
+    .map(|(_, answer)| answer)
 }
 
 /// The answer's sections: the `m=` line and the lines behind it.

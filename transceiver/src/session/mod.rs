@@ -15,7 +15,7 @@ mod negotiate;
 mod voice;
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId};
 use firsthop_shared::packet::{PacketClass, classify};
@@ -26,7 +26,7 @@ use str0m::{IceCreds, Input, Rtc};
 use crate::audio::ConversationCounters;
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
-use crate::life::{EndReason, Life, State};
+use crate::life::{EndReason, Life, Limit, LimitStep, State};
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
 use crate::sdp::Role;
@@ -76,6 +76,8 @@ pub struct NewSession<'a> {
     pub advertised: Vec<Advertised>,
     /// Random: RTP and event ids begin with it.
     pub seed: u64,
+    /// How long it may take; [`limits::SESSION_MAX`] at most.
+    pub longest: Duration,
 }
 
 /// A packet of the client's, as a record brought it.
@@ -126,6 +128,7 @@ pub struct Session {
     channel: Channel,
     voice: Voice,
     life: Life,
+    limit: Limit,
     engine_deadline: Instant,
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
@@ -295,6 +298,13 @@ impl Session {
     /// Does what is due at `now`. Call when [`Session::deadline`] has come; earlier does no harm.
     pub fn timeout(&mut self, now: Instant, out: &mut Outbox) {
         self.life.poll(now);
+        while let Some(step) = self.limit.poll(now) {
+            match step {
+                LimitStep::Warn(seconds) => self.voice.notify(self.channel.expiry_warning(seconds)),
+                LimitStep::Expire => self.voice.notify(self.channel.expired()),
+                LimitStep::End => self.life.end(EndReason::Expired, now),
+            }
+        }
         if self.life.state() == State::Ended {
             self.farewell(now, out);
             return;
@@ -324,6 +334,7 @@ impl Session {
         let waits = [
             Some(self.engine_deadline),
             self.life.deadline(),
+            self.limit.deadline(),
             audio,
             self.channel_retry,
             self.media_deadline(),
@@ -347,6 +358,12 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// The ufrag in use.
+    #[must_use]
+    pub fn ufrag(&self) -> Ufrag {
+        self.credentials.ufrag
     }
 
     /// When signaling created it, in milliseconds since the Unix epoch: with the id, its name.

@@ -12,7 +12,7 @@ use super::{Advertised, Credentials, NewSession, Outbox, Session};
 use crate::channel::Channel;
 use crate::dtls::Identity;
 use crate::hops::Paths;
-use crate::life::Life;
+use crate::life::{Life, Limit};
 use crate::limits;
 use crate::proof::Checks;
 use crate::sdp::{AnswerParts, Offer, OfferError, compose};
@@ -55,6 +55,7 @@ impl Session {
             channel,
             voice: Voice::new(new.seed),
             life: Life::new(now),
+            limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             engine_deadline: now,
             channel_retry: None,
             early: Early::default(),

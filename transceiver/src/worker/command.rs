@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use firsthop_shared::address::{SessionId, ShardId};
+use firsthop_shared::address::{Restart, SessionId, ShardId};
 use firsthop_shared::control::ControlError;
 use tokio::sync::oneshot;
 
@@ -25,6 +26,8 @@ pub struct CreateSpec {
     pub offer: String,
     /// The addresses to advertise, best first.
     pub advertised: Vec<Advertised>,
+    /// How long the session may take; nothing means our own limit alone.
+    pub longest: Option<Duration>,
 }
 
 /// An ICE restart.
@@ -34,6 +37,8 @@ pub struct RestartSpec {
     pub id: SessionId,
     /// When the call was created: an id that was used again belongs to another call.
     pub created: u64,
+    /// How many restarts there were, this one included: above that of the ufrag in use.
+    pub restart: Restart,
     /// Our new ICE credentials.
     pub credentials: Credentials,
     /// The client's new offer.
@@ -55,6 +60,15 @@ pub enum Command {
         Box<RestartSpec>,
         oneshot::Sender<Result<String, ControlError>>,
     ),
+    /// Look a session up; the result is the `restart` of the ufrag in use, where there is one.
+    Look {
+        /// The session's id.
+        id: SessionId,
+        /// When the call was created.
+        created: u64,
+        /// Told what was found.
+        reply: oneshot::Sender<Option<Restart>>,
+    },
     /// End a session; the result says whether there was one.
     HangUp {
         /// The session's id.

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firsthop_shared::address::{BootId, Hop, Networks, SessionId, ShardId};
+use firsthop_shared::address::{BootId, Hop, Networks, Restart, SessionId, ShardId};
 use firsthop_shared::control::{ControlCode, ControlError};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
@@ -52,6 +52,8 @@ pub struct CoreSettings {
 struct Slot {
     session: Session,
     client: Option<String>,
+    /// The restart of the ufrag in use.
+    restart: Restart,
     /// The deadline that stands in the heap for this session.
     armed: Option<Instant>,
     state: State,
@@ -181,6 +183,11 @@ impl Core {
             Command::Restart(spec, reply) => {
                 let _ = reply.send(self.restart(&spec, now));
             }
+            Command::Look { id, created, reply } => {
+                let slot = self.sessions.get(&id);
+                let ours = slot.filter(|slot| slot.session.created() == created);
+                let _ = reply.send(ours.map(|slot| slot.restart));
+            }
             Command::HangUp { id, created, reply } => {
                 let ours = self.is_session(id, created);
                 if ours {
@@ -213,6 +220,7 @@ impl Core {
             offer: &spec.offer,
             advertised: spec.advertised,
             seed,
+            longest: spec.longest.unwrap_or(limits::SESSION_MAX),
         };
         let made = catch_unwind(AssertUnwindSafe(|| {
             Session::create(identity, new, now, outbox)
@@ -232,6 +240,7 @@ impl Core {
             Slot {
                 session,
                 client: spec.client,
+                restart: Restart(0),
                 armed: None,
                 state: State::Created,
             },
@@ -245,11 +254,24 @@ impl Core {
         if !self.is_session(spec.id, spec.created) {
             return Err(gone());
         }
+        // A slower restart must not take the ufrag back that a faster one has told the client.
+        let in_use = self.sessions.get(&spec.id).map(|slot| slot.restart);
+        if in_use.is_some_and(|in_use| spec.restart.0 <= in_use.0) {
+            return Err(ControlError::new(
+                ControlCode::StaleRestart,
+                "the restart's number is not above that of the ufrag in use",
+            ));
+        }
         let result = self
             .with(spec.id, now, |session, out| {
                 session.restart(spec.credentials, &spec.offer, &spec.advertised, now, out)
             })
             .ok_or_else(|| internal("the session failed"))?;
+        if let Some(slot) = self.sessions.get_mut(&spec.id)
+            && slot.session.ufrag() == spec.credentials.ufrag
+        {
+            slot.restart = spec.restart;
+        }
         self.counters.restarts += u64::from(result.is_ok());
         result.map_err(|error| refusal(&error))
     }

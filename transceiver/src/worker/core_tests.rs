@@ -62,11 +62,15 @@ impl Rig {
     }
 
     fn credentials(&self, id: u32) -> Credentials {
+        self.credentials_of(id, 0)
+    }
+
+    fn credentials_of(&self, id: u32, restart: u8) -> Credentials {
         let route = Route {
             cluster: ClusterId(1),
             owner: OwnerAddr::new(([10, 0, 0, 1], 5_000).into()),
             shard: ShardId(3),
-            restart: Restart(0),
+            restart: Restart(restart),
             session: SessionId(id),
         };
         let ufrag = token::mint(self.keyring.active(), &route);
@@ -85,10 +89,34 @@ impl Rig {
                 ingress: IngressId(0),
                 address: ([203, 0, 113, 10], 3_478).into(),
             }],
+            longest: None,
         };
         let (reply, mut result) = oneshot::channel();
         self.core
             .command(Command::Create(Box::new(spec), reply), self.now);
+        result.try_recv().expect("answered")
+    }
+
+    fn restart(&mut self, restart: u8, offer: &str) -> Result<String, ControlError> {
+        let spec = RestartSpec {
+            id: SessionId(1),
+            created: CREATED,
+            restart: Restart(restart),
+            credentials: self.credentials_of(1, restart),
+            offer: offer.to_owned(),
+            advertised: Vec::new(),
+        };
+        let (reply, mut result) = oneshot::channel();
+        self.core
+            .command(Command::Restart(Box::new(spec), reply), self.now);
+        result.try_recv().expect("answered")
+    }
+
+    fn look(&mut self, id: u32, created: u64) -> Option<Restart> {
+        let (reply, mut result) = oneshot::channel();
+        let id = SessionId(id);
+        self.core
+            .command(Command::Look { id, created, reply }, self.now);
         result.try_recv().expect("answered")
     }
 
@@ -282,6 +310,28 @@ fn a_taken_id_and_a_full_worker_are_refused() {
 }
 
 #[test]
+fn the_restart_in_use_is_told_and_an_older_one_is_refused() {
+    let mut rig = Rig::new(10);
+    rig.create(1).expect("an answer");
+    assert_eq!(rig.look(1, CREATED), Some(Restart(0)));
+    assert_eq!(rig.look(1, CREATED + 1), None);
+    assert_eq!(rig.look(2, CREATED), None);
+    let code = |result: Result<String, ControlError>| result.expect_err("refused").code;
+    assert_eq!(code(rig.restart(0, OFFER)), ControlCode::StaleRestart);
+    // Without new credentials of the client's it is no restart, and the ufrag stays.
+    rig.restart(1, OFFER).expect("an answer");
+    assert_eq!(rig.look(1, CREATED), Some(Restart(0)));
+    rig.restart(2, &OFFER.replace("ufrag:abcd", "ufrag:efgh"))
+        .expect("an answer");
+    assert_eq!(rig.look(1, CREATED), Some(Restart(2)));
+    for stale in [1, 2] {
+        let offer = OFFER.replace("ufrag:abcd", "ufrag:ijkl");
+        assert_eq!(code(rig.restart(stale, &offer)), ControlCode::StaleRestart);
+    }
+    assert_eq!(rig.look(1, CREATED), Some(Restart(2)));
+}
+
+#[test]
 fn hanging_up_needs_the_call_s_own_creation_time_and_closes_at_the_relay() {
     let mut rig = Rig::new(10);
     rig.create(1).expect("an answer");
@@ -414,6 +464,7 @@ fn malformed_offers_are_refused_and_leave_nothing() {
             credentials: rig.credentials(1),
             offer,
             advertised: Vec::new(),
+            longest: None,
         };
         let (reply, mut result) = oneshot::channel();
         rig.core

@@ -21,6 +21,7 @@ use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token::{self, Route};
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::State;
+use firsthop_transceiver::limits;
 use firsthop_transceiver::sdp::OfferError;
 use firsthop_transceiver::session::{
     Advertised, Arrival, Credentials, NewSession, Outbox, Outgoing, Session,
@@ -227,6 +228,7 @@ pub fn make_session(
     id: SessionId,
     offer: &str,
     ingresses: &[Advertised],
+    longest: Duration,
     now: Instant,
 ) -> Result<(Session, String), OfferError> {
     let new = NewSession {
@@ -236,6 +238,7 @@ pub fn make_session(
         offer,
         advertised: ingresses.to_vec(),
         seed: 0x1234_5678_9abc_def0,
+        longest,
     };
     let mut out = Outbox::default();
     let made = Session::create(Identity::process().expect("identity"), new, now, &mut out)?;
@@ -371,12 +374,24 @@ impl Call {
         ingresses: &[Advertised],
         edit: impl FnOnce(String) -> String,
     ) -> Self {
+        Self::lasting(id, channel, ingresses, limits::SESSION_MAX, edit)
+    }
+
+    /// The same for a call that may last so long.
+    pub fn lasting(
+        id: u32,
+        channel: bool,
+        ingresses: &[Advertised],
+        longest: Duration,
+        edit: impl FnOnce(String) -> String,
+    ) -> Self {
         let now = Instant::now();
         let id = SessionId(id);
         let mut client = Client::new(now);
         let (offer, pending) = client.offer(channel);
         let offer = edit(offer);
-        let (session, answer) = make_session(id, &offer, ingresses, now).expect("an answer");
+        let (session, answer) =
+            make_session(id, &offer, ingresses, longest, now).expect("an answer");
         client.accept(pending, &answer);
         Self {
             now,
