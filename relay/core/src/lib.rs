@@ -11,12 +11,13 @@
 //!
 //! - [`router`] holds the state of a core, [`uplink`] and [`downlink`] its decisions;
 //! - [`flows`] knows which sessions an address stands for, and how sure that is; `index`, `fifo` and `wheel` are its parts;
-//! - [`trunks`] packs;
+//! - [`trunks`] packs, for the path sizes that `owners` remembers;
 //! - [`steering`] says which core a client's packets reach;
 //! - [`reason`] names why something was dropped, and counts;
 //! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
 //!
-//! After the start nothing allocates; every table is bounded, every operation is O(1), and full means a counted refusal.
+//! After the start nothing allocates; every table is bounded, and full means a counted refusal. What one packet costs does
+//! not depend on how much a table holds; expiry has a budget, and a flush costs what it closes.
 
 pub mod config;
 pub mod downlink;
@@ -24,6 +25,7 @@ mod fifo;
 pub mod flows;
 mod index;
 pub mod limits;
+mod owners;
 pub mod reason;
 pub mod router;
 pub mod steering;

@@ -177,10 +177,17 @@ impl Router {
 
     /// Sets the largest datagram, in bytes of UDP payload, for the trunks to one owner, as its path MTU was learned.
     ///
-    /// The value is kept between the limits of the format. A trunk made later starts with the default again.
+    /// The value is kept between the limits of the format. It holds for the owner's trunks that are made later too, as long
+    /// as one of them is there; then an owner starts with the default again.
     pub fn set_datagram_limit(&mut self, owner: OwnerAddr, bytes: u16) {
         let bytes = bytes.clamp(DATAGRAM_LIMIT_MIN, TRUNK_DATAGRAM_MAX as u16);
         self.trunks.set_datagram_limit(owner, bytes);
+    }
+
+    /// Whether any trunk leads to an owner, so that its path is of interest.
+    #[must_use]
+    pub fn sends_to(&self, owner: OwnerAddr) -> bool {
+        self.trunks.lead_to(owner)
     }
 
     /// Forgets flows that were idle too long, looking at `budget` of them at the most.

@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use firsthop_shared::address::{BootId, OwnerAddr, ShardId};
 use firsthop_shared::keyring::DataKeyring;
@@ -22,6 +23,7 @@ use siphasher::sip::SipHasher13;
 use crate::fifo::Fifo;
 use crate::index::Index;
 use crate::limits::RECORDS_PER_DATAGRAM;
+use crate::owners::Owners;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 
@@ -43,6 +45,15 @@ pub struct Span {
     pub start: u16,
     /// How many bytes.
     pub len: u16,
+}
+
+impl Span {
+    /// The run as a range of offsets.
+    #[must_use]
+    pub fn range(self) -> Range<usize> {
+        let start = usize::from(self.start);
+        start..start + usize::from(self.len)
+    }
 }
 
 /// One record of a datagram: where its bytes lie.
@@ -69,9 +80,7 @@ pub struct Datagram {
     pub len: u16,
     /// How many records, 1 to [`RECORDS_PER_DATAGRAM`].
     pub records: u16,
-    /// Larger than the path takes: send it without DF, in fragments.
-    pub oversize: bool,
-    /// The first on its trunk: the pump may ask for the path's MTU now.
+    /// The first to its owner since a trunk leads there: the pump may ask for the path's MTU now.
     pub first: bool,
     first_node: u32,
     last_node: u32,
@@ -99,12 +108,10 @@ struct Open {
 
 struct Trunk {
     owner: OwnerAddr,
+    /// The owner's number among [`Owners`].
+    owner_number: u16,
     shard: ShardId,
     generation: u16,
-    /// Largest datagram that the path takes in one piece, in bytes of UDP payload.
-    limit: u16,
-    /// Whether a datagram has left since the trunk was made.
-    used: bool,
     /// How many claims name it.
     claims: u32,
     hash: u32,
@@ -123,7 +130,7 @@ pub(crate) struct Trunks {
     /// Open datagrams by age.
     waiting: Fifo,
     ready: VecDeque<Datagram>,
-    limit: u16,
+    owners: Owners,
     linger: Micros,
     sender: Sender,
 }
@@ -157,7 +164,7 @@ impl Trunks {
             free_node: if config.pending > 0 { 0 } else { NONE },
             waiting: Fifo::new(u32::from(config.trunks), u32::from(config.trunks)),
             ready: VecDeque::with_capacity(config.pending as usize),
-            limit: config.datagram_limit,
+            owners: Owners::new(config.trunks, config.hash, config.datagram_limit),
             linger: config.linger,
             sender: Sender::new(config.boot),
         }
@@ -205,20 +212,21 @@ impl Trunks {
         (trunk.owner, trunk.shard)
     }
 
+    /// Whether any trunk leads to an owner.
+    pub(crate) fn lead_to(&self, owner: OwnerAddr) -> bool {
+        self.owners.contains(owner)
+    }
+
     /// Sets the largest datagram, in bytes of UDP payload, that the path to an owner takes in one piece.
     ///
-    /// It holds for trunks that exist; a trunk made later starts with the default, and says so by [`Datagram::first`].
+    /// It holds until no trunk leads to the owner; a trunk that is then made anew says so by [`Datagram::first`].
     pub(crate) fn set_datagram_limit(&mut self, owner: OwnerAddr, limit: u16) {
-        for shard in 0..=u8::MAX {
-            if let Some(slot) = self.find(owner, ShardId(shard)) {
-                self.trunks[usize::from(slot)].limit = limit;
-            }
-        }
+        self.owners.set_limit(owner, limit);
     }
 
     /// Adds one record: its encoded header, for the tag, and where its bytes lie.
     ///
-    /// A record that does not fit beside the others closes their datagram; one that fits none leaves alone, oversize.
+    /// A record that does not fit beside the others closes their datagram; one that fits none leaves alone, and in fragments.
     ///
     /// # Errors
     /// [`Reason::TrunkFull`] when no more records may wait, [`Reason::TrunkGone`] when the id is stale.
@@ -239,8 +247,9 @@ impl Trunks {
         if self.free_node == NONE {
             return Err(Reason::TrunkFull);
         }
+        let limit = self.owners.limit(trunk.owner_number);
         if let Some(open) = &trunk.open
-            && (open.len + len > trunk.limit || open.records == RECORDS_PER_DATAGRAM)
+            && (open.len + len > limit || open.records == RECORDS_PER_DATAGRAM)
         {
             self.close(id.slot, counters);
         }
@@ -281,7 +290,7 @@ impl Trunks {
         open.len += len;
         open.tagger.record(header);
         counters.uplink_records += 1;
-        if open.len + RECORD_HEADER_MIN as u16 > trunk.limit {
+        if open.len + RECORD_HEADER_MIN as u16 > limit {
             self.close(id.slot, counters);
         }
         Ok(())
@@ -333,13 +342,16 @@ impl Trunks {
     }
 
     fn make(&mut self, owner: OwnerAddr, shard: ShardId) -> Option<u16> {
+        if self.free.is_empty() && self.trunks.len() >= usize::from(self.capacity) {
+            return None;
+        }
         let hash = self.hash(owner, shard);
+        let owner_number = self.owners.acquire(owner);
         let fresh = |generation| Trunk {
             owner,
+            owner_number,
             shard,
             generation,
-            limit: self.limit,
-            used: false,
             claims: 0,
             hash,
             open: None,
@@ -350,11 +362,10 @@ impl Trunks {
                 *trunk = fresh(trunk.generation);
                 slot
             }
-            None if self.trunks.len() < usize::from(self.capacity) => {
+            None => {
                 self.trunks.push(fresh(0));
                 (self.trunks.len() - 1) as u16
             }
-            None => return None,
         };
         self.index.insert(hash, u32::from(slot));
         Some(slot)
@@ -366,6 +377,7 @@ impl Trunks {
         if trunk.claims == 0 && trunk.open.is_none() {
             trunk.generation = trunk.generation.wrapping_add(1);
             let hash = trunk.hash;
+            self.owners.release(trunk.owner_number);
             self.index.remove(hash, u32::from(slot));
             self.free.push(slot);
         }
@@ -386,21 +398,19 @@ impl Trunks {
         let mut header = [0; DATAGRAM_HEADER_LEN];
         header[..TAGGED_LEN].copy_from_slice(&open.header);
         header[TAGGED_LEN..].copy_from_slice(&open.tagger.finish());
-        let oversize = open.len > trunk.limit;
+        let limit = self.owners.limit(trunk.owner_number);
         counters.uplink_datagrams += 1;
-        counters.uplink_oversize += u64::from(oversize);
+        counters.uplink_oversize += u64::from(open.len > limit);
         // Each datagram holds a node, and there are no more nodes than room in the queue: it does not grow.
         self.ready.push_back(Datagram {
             destination: trunk.owner,
             header,
             len: open.len,
             records: open.records,
-            oversize,
-            first: !trunk.used,
+            first: self.owners.use_first(trunk.owner_number),
             first_node: open.first_node,
             last_node: open.last_node,
         });
-        trunk.used = true;
         self.waiting.remove(u32::from(slot));
         self.free_if_unused(slot);
     }

@@ -37,11 +37,11 @@ fn send(relay: &mut Relay, session: usize, len: usize) -> u8 {
     records
 }
 
-/// Takes what is ready without sending it: length, records and whether it is oversize.
-fn ready(relay: &mut Relay) -> Vec<(u16, u16, bool)> {
+/// Takes what is ready without sending it: length and records.
+fn ready(relay: &mut Relay) -> Vec<(u16, u16)> {
     let mut out = Vec::new();
     while let Some(datagram) = relay.router.take_ready() {
-        out.push((datagram.len, datagram.records, datagram.oversize));
+        out.push((datagram.len, datagram.records));
         relay.router.release(datagram);
     }
     out
@@ -65,10 +65,10 @@ fn a_busy_core_lets_records_wait_for_the_linger_and_no_longer() {
     assert!(relay.router.take_ready().is_none());
     relay.router.flush(Micros(1_200), false);
     // The first trunk is due with both of its records; the second one is younger.
-    assert_eq!(ready(&mut relay), vec![(24 + 2 * 118, 2, false)]);
+    assert_eq!(ready(&mut relay), vec![(24 + 2 * 118, 2)]);
     assert_eq!(relay.router.next_linger(), Some(Micros(1_300)));
     relay.router.flush(Micros(1_200), true);
-    assert_eq!(ready(&mut relay), vec![(24 + 118, 1, false)]);
+    assert_eq!(ready(&mut relay), vec![(24 + 118, 1)]);
     assert_eq!(relay.router.next_linger(), None);
 }
 
@@ -81,16 +81,16 @@ fn a_full_datagram_makes_way_for_the_next() {
     for _ in 0..8 {
         send(&mut relay, 0, 172);
     }
-    assert_eq!(ready(&mut relay), vec![(24 + 7 * 190, 7, false)]);
+    assert_eq!(ready(&mut relay), vec![(24 + 7 * 190, 7)]);
     relay.router.flush(relay.now, true);
-    assert_eq!(ready(&mut relay), vec![(24 + 190, 1, false)]);
+    assert_eq!(ready(&mut relay), vec![(24 + 190, 1)]);
 }
 
 #[test]
 fn a_datagram_without_room_for_any_record_does_not_wait() {
     let mut relay = relay_with_flows(&config(), &[(OWNER, 0)]);
     send(&mut relay, 0, 1_452 - 24 - 18);
-    assert_eq!(ready(&mut relay), vec![(1_452, 1, false)]);
+    assert_eq!(ready(&mut relay), vec![(1_452, 1)]);
 }
 
 #[test]
@@ -100,10 +100,7 @@ fn a_packet_that_fits_no_datagram_goes_alone_and_in_order() {
     send(&mut relay, 0, 1_411);
     send(&mut relay, 0, 100);
     relay.router.flush(relay.now, true);
-    assert_eq!(
-        ready(&mut relay),
-        vec![(142, 1, false), (1_453, 1, true), (142, 1, false)]
-    );
+    assert_eq!(ready(&mut relay), vec![(142, 1), (1_453, 1), (142, 1)]);
     assert_eq!(relay.router.counters().uplink_oversize, 1);
 }
 
@@ -134,7 +131,7 @@ fn no_datagram_holds_more_records_than_a_receiver_takes() {
         send(&mut relay, 0, 13);
     }
     relay.router.flush(relay.now, true);
-    let records: Vec<_> = ready(&mut relay).iter().map(|(_, n, _)| *n).collect();
+    let records: Vec<_> = ready(&mut relay).iter().map(|(_, n)| *n).collect();
     assert_eq!(
         records,
         vec![RECORDS_PER_DATAGRAM, RECORDS_PER_DATAGRAM, 44]
@@ -159,18 +156,49 @@ fn records_beyond_the_bound_are_dropped_and_counted_until_some_leave() {
 }
 
 #[test]
-fn the_first_datagram_of_a_trunk_says_so() {
+fn a_worker_that_is_met_later_gets_datagrams_of_the_owners_path() {
+    let mut relay = relay_with_flows(&config(), &[(OWNER, 0)]);
+    relay
+        .router
+        .set_datagram_limit(OwnerAddr::new(socket(OWNER)), 8_960);
+    let later = Call::plain(who(1, OWNER, 7));
+    relay.deliver(0, from(1), &later.requests.good);
+    for _ in 0..12 {
+        send(&mut relay, 1, 182);
+    }
+    relay.router.flush(relay.now, true);
+    assert_eq!(ready(&mut relay).len(), 1);
+}
+
+/// Whoever asks for path sizes asks once per owner, not for each of its workers.
+#[test]
+fn the_first_datagram_to_an_owner_says_so() {
     let mut relay = relay(&config());
-    let call = Call::plain(who(0, OWNER, 0));
+    let owner = OwnerAddr::new(socket(OWNER));
     let mut first = Vec::new();
-    for _ in 0..2 {
+    for shard in [0, 0, 1] {
+        let call = Call::plain(who(0, OWNER, shard));
         relay.receive(0, Transport::Udp, from(0), &call.requests.good);
         relay.router.flush(relay.now, true);
         let datagram: Datagram = relay.router.take_ready().expect("one is ready");
         first.push(datagram.first);
         relay.router.release(datagram);
     }
-    assert_eq!(first, vec![true, false]);
+    assert_eq!(first, vec![true, false, false]);
+    assert!(relay.router.sends_to(owner));
+
+    // The owner is forgotten with its last claim, and its path size too.
+    relay.router.set_datagram_limit(owner, 8_960);
+    relay.now = relay.now.after(Micros(60_000_000));
+    while relay.router.expire(relay.now, 16) {}
+    assert!(!relay.router.sends_to(owner));
+    let call = Call::plain(who(0, OWNER, 0));
+    relay.deliver(0, from(0), &call.requests.good);
+    for _ in 0..12 {
+        send(&mut relay, 0, 182);
+    }
+    relay.router.flush(relay.now, true);
+    assert_eq!(ready(&mut relay).len(), 2);
 }
 
 /// A trunk that nobody claims any more is kept until what waits on it has left, and then serves another owner.
