@@ -87,9 +87,15 @@ impl CoreControl {
 }
 
 impl Mailbox {
-    /// Whether the core shall stop. Call it first in a turn: it also answers the wake-up.
-    pub fn stopped(&self) -> bool {
+    /// Answers the wake-up. Call it before looking at anything here, and sleep only after having looked at everything: what
+    /// is left from now on wakes the core again.
+    pub fn answer(&self) {
         self.control.wake.answer();
+    }
+
+    /// Whether the core shall stop.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
         self.control.stop.load(Ordering::Acquire)
     }
 
@@ -111,5 +117,47 @@ impl Mailbox {
     /// The next note from another core.
     pub fn note(&self) -> Option<Note> {
         self.notes.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_left_after_the_look_wakes_the_core_again() {
+        let (wake, event) = Wake::new().expect("an eventfd");
+        let keys = firsthop_shared::keyring::Masters::new([7; 32]).data_toml();
+        let keyring = Arc::new(DataKeyring::parse(&keys).expect("a keyring"));
+        let (control, mut mailbox) = CoreControl::new(Arc::clone(&keyring), wake);
+        let (report, wakeups) = channel();
+        std::thread::spawn(move || {
+            let (mut event, mut count) = (File::from(event), [0; 8]);
+            while event.read_exact(&mut count).is_ok() && report.send(()).is_ok() {}
+        });
+        let woken = || {
+            wakeups
+                .recv_timeout(Duration::from_secs(10))
+                .expect("a wake-up");
+        };
+
+        control.set_keyring(Arc::clone(&keyring));
+        woken();
+        // A turn looks at what it was woken for.
+        mailbox.answer();
+        assert!(mailbox.keyring().is_some());
+        // Something comes between that and the sleep.
+        control.set_keyring(keyring);
+        assert!(!mailbox.stopped());
+        woken();
+        mailbox.answer();
+        assert!(mailbox.keyring().is_some());
+        control.stop();
+        woken();
+        assert!(mailbox.stopped());
     }
 }

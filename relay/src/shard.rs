@@ -182,7 +182,8 @@ impl Shard {
         if now.0 >= self.next_publish.0 {
             self.next_publish = now.after(micros(limits::PUBLISH_INTERVAL));
             self.publish();
-            if let Some((owner, bytes)) = self.path_sizes.refresh(now) {
+            let in_use = |owner| self.router.sends_to(owner);
+            if let Some((owner, bytes)) = self.path_sizes.refresh(now, in_use) {
                 self.router.set_datagram_limit(owner, bytes);
             }
         }
@@ -347,7 +348,10 @@ impl Shard {
     }
 
     /// Takes a new keyring and other cores' notes. Returns whether more notes may be waiting.
+    ///
+    /// The wake-up is answered first, and the stop flag is looked at after this and before the core sleeps.
     fn take_control(&mut self, now: Micros) -> bool {
+        self.mailbox.answer();
         if let Some(keyring) = self.mailbox.keyring() {
             self.router.set_keyring(keyring);
         }
