@@ -4,7 +4,7 @@
 //! does. On the way it tells the table what it proves, restores or ends. A restored flow fills an empty place and nothing
 //! else, because a record of a call that is over may arrive late, when its address is somebody else's.
 
-use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, Restart, SessionId, ShardId};
+use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, SessionId, ShardId};
 use firsthop_shared::trunk::{self, RecordHeader, RecordKind, TrunkError};
 
 use crate::flows::{Claim, FlowKey, Found, Transport};
@@ -196,7 +196,6 @@ impl Router {
         let claim = Claim {
             session: record.session,
             trunk,
-            restart: Restart(0),
         };
         let restored = self.flows.restore(now.ticks(), key, claim, record.proven);
         self.counters.claims_restored += 1;

@@ -15,9 +15,9 @@
 //! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots. The table knows no trunk; claims that it
 //! removes are returned, for the router to give their trunks back.
 
-use std::net::IpAddr;
+mod key;
 
-use firsthop_shared::address::{ClientAddr, FlowHandle, IngressId, Restart, SessionId};
+use firsthop_shared::address::{FlowHandle, SessionId};
 use siphasher::sip::SipHasher13;
 
 use crate::fifo::Fifo;
@@ -28,49 +28,8 @@ use crate::limits::{
 use crate::trunks::TrunkId;
 use crate::wheel::Wheel;
 
-/// How a client's packets travel.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Transport {
-    /// Over UDP.
-    Udp,
-    /// Over TCP (RFC 6544), framed.
-    Tcp,
-}
-
-/// The key of a flow: ingress, transport and client address, in 20 comparable and hashable bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct FlowKey {
-    ip: [u64; 2],
-    /// Port, ingress, and one bit each for IPv6 and TCP.
-    tail: u32,
-}
-
-impl FlowKey {
-    /// Makes the key of a client at an ingress.
-    #[must_use]
-    pub(crate) fn new(ingress: IngressId, transport: Transport, client: &ClientAddr) -> Self {
-        let (ip, family) = match client.ip() {
-            IpAddr::V4(v4) => ([u64::from(v4.to_bits()), 0], 0),
-            IpAddr::V6(v6) => {
-                let bits = v6.to_bits();
-                ([(bits >> 64) as u64, bits as u64], 1)
-            }
-        };
-        let tcp = u32::from(transport == Transport::Tcp);
-        Self {
-            ip,
-            tail: u32::from(client.port()) << 16 | u32::from(ingress.0) << 8 | tcp << 1 | family,
-        }
-    }
-
-    fn hash(&self, hasher: &SipHasher13) -> u32 {
-        let mut bytes = [0; 20];
-        bytes[..8].copy_from_slice(&self.ip[0].to_ne_bytes());
-        bytes[8..16].copy_from_slice(&self.ip[1].to_ne_bytes());
-        bytes[16..].copy_from_slice(&self.tail.to_ne_bytes());
-        hasher.hash(&bytes) as u32
-    }
-}
+pub(crate) use key::FlowKey;
+pub use key::Transport;
 
 /// A session's hold on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -79,8 +38,6 @@ pub(crate) struct Claim {
     pub(crate) session: SessionId,
     /// The trunk to the owner's worker: (owner, shard).
     pub(crate) trunk: TrunkId,
-    /// The ICE restart of the newest request that made or renewed the claim.
-    pub(crate) restart: Restart,
 }
 
 impl Claim {
@@ -171,8 +128,8 @@ impl Slot {
         self.flags & PROVEN[claim] != 0
     }
 
-    fn find(&self, claim: &Claim) -> Option<usize> {
-        (0..CLAIMS_PER_FLOW).find(|i| self.is_live(*i) && self.claims[*i].same(claim))
+    fn holds(&self, claim: &Claim) -> bool {
+        (0..CLAIMS_PER_FLOW).any(|i| self.is_live(i) && self.claims[i].same(claim))
     }
 }
 
@@ -284,8 +241,7 @@ impl Flows {
         if let Some(found) = self.find(key) {
             let slot = &mut self.slots[found.0 as usize];
             slot.last_seen = now;
-            if let Some(i) = slot.find(&claim) {
-                slot.claims[i].restart = claim.restart;
+            if slot.holds(&claim) {
                 return Bound {
                     handle: self.handle(found),
                     added: false,

@@ -135,7 +135,6 @@ impl Router {
         let claim = Claim {
             session: route.session,
             trunk,
-            restart: route.restart,
         };
         let key = FlowKey::new(ingress, transport, &client);
         let bound = self.flows.bind(now.ticks(), &key, claim);

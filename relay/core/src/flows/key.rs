@@ -1,0 +1,50 @@
+//! What a flow is known by.
+
+use std::net::IpAddr;
+
+use firsthop_shared::address::{ClientAddr, IngressId};
+use siphasher::sip::SipHasher13;
+
+/// How a client's packets travel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    /// Over UDP.
+    Udp,
+    /// Over TCP (RFC 6544), framed.
+    Tcp,
+}
+
+/// The key of a flow: ingress, transport and client address, in 20 comparable and hashable bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct FlowKey {
+    ip: [u64; 2],
+    /// Port, ingress, and one bit each for IPv6 and TCP.
+    tail: u32,
+}
+
+impl FlowKey {
+    /// Makes the key of a client at an ingress.
+    #[must_use]
+    pub(crate) fn new(ingress: IngressId, transport: Transport, client: &ClientAddr) -> Self {
+        let (ip, family) = match client.ip() {
+            IpAddr::V4(v4) => ([u64::from(v4.to_bits()), 0], 0),
+            IpAddr::V6(v6) => {
+                let bits = v6.to_bits();
+                ([(bits >> 64) as u64, bits as u64], 1)
+            }
+        };
+        let tcp = u32::from(transport == Transport::Tcp);
+        Self {
+            ip,
+            tail: u32::from(client.port()) << 16 | u32::from(ingress.0) << 8 | tcp << 1 | family,
+        }
+    }
+
+    pub(super) fn hash(&self, hasher: &SipHasher13) -> u32 {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&self.ip[0].to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.ip[1].to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.tail.to_ne_bytes());
+        hasher.hash(&bytes) as u32
+    }
+}
