@@ -16,8 +16,7 @@
 use std::net::IpAddr;
 
 use firsthop_shared::address::ClientAddr;
-
-use crate::limits::CORES_MAX;
+use firsthop_shared::limits::CORES_MAX;
 
 /// One instruction of a classic BPF program, laid out like `struct sock_filter` (linux/filter.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,13 +44,17 @@ const SHIFT: u32 = 15;
 const FINAL_SHIFT: u32 = 13;
 
 impl Steering {
-    /// A rule for `cores` cores (1 to [`CORES_MAX`]; more or less is cut). Processes that share a seed agree.
+    /// A rule for `cores` cores. Processes that share a seed agree.
+    ///
+    /// # Panics
+    /// With no core, or with more than [`CORES_MAX`].
     #[must_use]
     pub fn new(seed: u32, cores: u16) -> Self {
-        Self {
-            seed,
-            cores: cores.clamp(1, CORES_MAX),
-        }
+        assert!(
+            (1..=CORES_MAX).contains(&cores),
+            "a relay runs on 1 to {CORES_MAX} cores, not on {cores}"
+        );
+        Self { seed, cores }
     }
 
     /// How many cores the rule spreads over.
@@ -267,6 +270,13 @@ mod tests {
             let core = run(&steering.program_v6(), &ipv6_packet(ip, port));
             prop_assert_eq!(core, u32::from(steering.core_for(&ClientAddr::new(SocketAddr::from((ip, port))))));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "not on 257")]
+    fn more_cores_than_a_relay_may_have_are_our_bug() {
+        // Cut silently, the cores beyond would believe that no client is theirs.
+        let _ = Steering::new(0, CORES_MAX + 1);
     }
 
     #[test]
