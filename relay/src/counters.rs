@@ -61,7 +61,7 @@ pub const COUNTERS: &[Value] = values! {
     "client_bytes_sent", "Bytes of packets to clients that the kernel took", |s| s.ring.packet_bytes_sent;
     "claims_bound", "Claims on an address made by a verified request", |s| s.router.claims_bound;
     "claims_restored", "Claims on an address restored from a downlink record", |s| s.router.claims_restored;
-    "claims_proven", "Claims that an owner proved", |s| s.router.claims_proven;
+    "claims_proven", "Provisional claims that an owner proved", |s| s.router.claims_proven;
     "claims_displaced", "Claims that gave way to a third session or to a fresh proof", |s| s.router.claims_displaced;
     "claims_evicted", "Provisional claims evicted from their full queue", |s| s.router.claims_evicted;
     "claims_closed", "Claims that their owner ended or did not know", |s| s.router.claims_closed;
@@ -80,7 +80,7 @@ pub const COUNTERS: &[Value] = values! {
 pub const GAUGES: &[Value] = values! {
     "flows", "Flows in the table", |s| u64::from(s.flows.flows);
     "flows_proven", "Flows whose address an owner has proven", |s| u64::from(s.flows.proven);
-    "flows_provisional", "Flows whose address nobody has proven yet", |s| u64::from(s.flows.provisional);
+    "claims_provisional", "Claims on an address that no owner has proven yet", |s| u64::from(s.flows.provisional);
     "trunks", "Owner workers that the core can send to", |s| u64::from(s.trunks);
 };
 

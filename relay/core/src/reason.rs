@@ -152,7 +152,7 @@ pub struct Counters {
     pub claims_bound: u64,
     /// Claims made by a downlink record.
     pub claims_restored: u64,
-    /// Claims that became proven, and proven ones that displaced another by a fresh proof.
+    /// Provisional claims that became proven. One that is proven again, or restored as proven, is none of them.
     pub claims_proven: u64,
     /// Proofs that could not be kept, because as many flows are proven as the table keeps room for.
     pub proofs_refused: u64,
