@@ -55,6 +55,7 @@ struct Path {
     /// Proof since the last record that we sent here.
     fresh: bool,
     nominated: bool,
+    /// When something that authenticates came from here last.
     heard: Instant,
     media_run: u8,
 }
@@ -90,18 +91,14 @@ pub struct Paths {
 
 impl Paths {
     /// Looks a path up, and notes that a packet came by this hop.
-    pub fn heard(
-        &mut self,
-        key: &PathKey,
-        hop: Hop,
-        handle: FlowHandle,
-        now: Instant,
-    ) -> Option<PathIndex> {
+    ///
+    /// The hop comes from an authenticated trunk record and is believed. The packet is not yet: that the client was heard is
+    /// for [`Paths::requested`], [`Paths::answered`] and [`Paths::authenticated`] to say.
+    pub fn arrived(&mut self, key: &PathKey, hop: Hop, handle: FlowHandle) -> Option<PathIndex> {
         let index = self.paths.iter().position(|path| path.key == *key)?;
         let path = &mut self.paths[index];
         path.hop = hop;
         path.handle = handle;
-        path.heard = now;
         Some(PathIndex(index))
     }
 
@@ -162,6 +159,7 @@ impl Paths {
     /// A check of ours was answered from the path.
     pub fn answered(&mut self, index: PathIndex, now: Instant) {
         let path = &mut self.paths[index.0];
+        path.heard = now;
         path.consent = Some(now);
         path.fresh = true;
         self.reconsider(index, now);
@@ -172,6 +170,7 @@ impl Paths {
     /// The last nomination counts alone (RFC 8445 section 8.1.1): a path that the client has left for another still answers
     /// its checks, and must not draw media back whenever the client is silent.
     pub fn requested(&mut self, index: PathIndex, nominates: bool, now: Instant) {
+        self.paths[index.0].heard = now;
         if nominates {
             for (place, path) in self.paths.iter_mut().enumerate() {
                 path.nominated = place == index.0;
@@ -182,8 +181,10 @@ impl Paths {
 
     /// A packet from the path authenticated under DTLS or SRTP; `media` when it was RTP.
     pub fn authenticated(&mut self, index: PathIndex, media: bool, now: Instant) {
-        let key = self.paths[index.0].key;
-        self.paths[index.0].fresh = true;
+        let path = &mut self.paths[index.0];
+        let key = path.key;
+        path.heard = now;
+        path.fresh = true;
         if media {
             if self.chosen == Some(key) {
                 for path in &mut self.paths {
@@ -327,7 +328,7 @@ mod tests {
     fn the_hop_of_the_last_packet_is_the_way_down() {
         let now = Instant::now();
         let mut paths = live(now);
-        paths.heard(&key(1, 0), hop(2), FlowHandle(9), now);
+        paths.arrived(&key(1, 0), hop(2), FlowHandle(9));
         let to = paths.send_to(&key(1, 0)).expect("known");
         assert_eq!((to.hop, to.handle), (hop(2), FlowHandle(9)));
         assert_eq!(
@@ -343,7 +344,7 @@ mod tests {
         let mut paths = live(now);
         assert!(paths.send_to(&key(1, 0)).expect("known").proven);
         assert!(!paths.send_to(&key(1, 0)).expect("known").proven);
-        let index = paths.heard(&key(1, 0), hop(1), HANDLE, now).expect("known");
+        let index = paths.arrived(&key(1, 0), hop(1), HANDLE).expect("known");
         paths.authenticated(index, true, now);
         assert!(paths.send_to(&key(1, 0)).expect("known").proven);
     }
@@ -372,7 +373,7 @@ mod tests {
         let index = paths.admit(key(1, 1), hop(1), HANDLE, now).expect("room");
         for n in 0..100 {
             let at = now + ms(20 * n);
-            let old = paths.heard(&key(1, 0), hop(1), HANDLE, at).expect("known");
+            let old = paths.arrived(&key(1, 0), hop(1), HANDLE).expect("known");
             paths.authenticated(old, true, at);
             paths.requested(index, true, at);
             paths.answered(index, at);
@@ -394,13 +395,27 @@ mod tests {
         for n in 1..20 {
             let at = now + ms(2_500 * n);
             for (index, path, at) in [(used, key(1, 1), at), (left, key(1, 0), at + ms(200))] {
-                paths.heard(&path, hop(1), HANDLE, at);
+                paths.arrived(&path, hop(1), HANDLE);
                 paths.requested(index, false, at);
                 paths.answered(index, at);
             }
         }
         assert_eq!(paths.chosen(), Some(key(1, 1)));
         assert_eq!(paths.moves(), 1);
+    }
+
+    #[test]
+    fn packets_that_prove_nothing_do_not_keep_media_on_a_dead_path() {
+        let now = Instant::now();
+        let mut paths = live(now);
+        let alive = paths.admit(key(2, 0), hop(1), HANDLE, now).expect("room");
+        for n in 0..=3 {
+            let at = now + ms(2_500 * n);
+            paths.arrived(&key(1, 0), hop(1), HANDLE);
+            paths.requested(alive, false, at);
+            paths.answered(alive, at);
+        }
+        assert_eq!(paths.chosen(), Some(key(2, 0)));
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Session {
             ingress: from.ingress,
             tcp: from.tcp,
         };
-        let known = self.paths.heard(&key, from.hop, from.handle, now);
+        let known = self.paths.arrived(&key, from.hop, from.handle);
         let path = match classify(packet) {
             PacketClass::Stun => self.receive_stun(known, &key, from, packet, now)?,
             class @ (PacketClass::Dtls | PacketClass::Rtp) => {
