@@ -64,6 +64,16 @@ impl Path {
     fn validated(&self) -> bool {
         self.consent.is_some()
     }
+
+    /// Where it is, without its proof.
+    fn destination(&self) -> Destination {
+        Destination {
+            hop: self.hop,
+            key: self.key,
+            handle: self.handle,
+            proven: false,
+        }
+    }
 }
 
 /// Where a record goes.
@@ -86,6 +96,8 @@ pub struct Paths {
     admitted: usize,
     chosen: Option<PathKey>,
     engine: Option<PathKey>,
+    /// The path that made room last.
+    evicted: Option<Destination>,
     moves: u32,
 }
 
@@ -138,8 +150,13 @@ impl Paths {
             .enumerate()
             .filter(|(_, path)| Some(path.key) != chosen)
             .min_by_key(|(_, path)| (path.validated(), path.heard))?;
-        *place = path;
+        self.evicted = Some(std::mem::replace(place, path).destination());
         Some(PathIndex(index))
+    }
+
+    /// The path that the last [`Paths::admit`] gave up: its relay still knows the session there, and has to be told.
+    pub fn take_evicted(&mut self) -> Option<Destination> {
+        self.evicted.take()
     }
 
     /// An ICE restart: the count of paths starts anew. Known paths stay, so that media goes on meanwhile.
@@ -282,12 +299,7 @@ impl Paths {
 
     /// Every known path, to close the session there.
     pub fn all(&self) -> impl Iterator<Item = Destination> + '_ {
-        self.paths.iter().map(|path| Destination {
-            hop: path.hop,
-            key: path.key,
-            handle: path.handle,
-            proven: false,
-        })
+        self.paths.iter().map(Path::destination)
     }
 }
 

@@ -109,6 +109,8 @@ pub struct Outgoing {
 pub struct Outbox {
     /// The packets, in order.
     pub sends: Vec<Outgoing>,
+    /// Where the session is no longer: relays forget it there.
+    pub closes: Vec<Destination>,
     /// The drops.
     pub drops: Drops,
 }
@@ -207,7 +209,11 @@ impl Session {
         };
         let known = self.paths.arrived(&key, from.hop, from.handle);
         let path = match classify(packet) {
-            PacketClass::Stun => self.receive_stun(known, &key, from, packet, now)?,
+            PacketClass::Stun => {
+                let path = self.receive_stun(known, &key, from, packet, now)?;
+                out.closes.extend(self.paths.take_evicted());
+                path
+            }
             class @ (PacketClass::Dtls | PacketClass::Rtp) => {
                 let path = known.ok_or(Reason::Unvalidated)?;
                 let connecting = self.life.connected_at().is_none();

@@ -399,6 +399,9 @@ impl Core {
         // The vector's memory is used again.
         self.outbox.sends = sends;
         self.outbox.sends.clear();
+        while let Some(to) = self.outbox.closes.pop() {
+            self.push(to.hop, &record_to(id, RecordKind::Close, &to), &[]);
+        }
     }
 
     fn push(&mut self, hop: Hop, header: &RecordHeader, payload: &[u8]) {

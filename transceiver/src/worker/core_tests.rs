@@ -351,6 +351,26 @@ fn hanging_up_needs_the_call_s_own_creation_time_and_closes_at_the_relay() {
 }
 
 #[test]
+fn a_path_that_made_room_is_closed_at_its_relay() {
+    let mut rig = Rig::new(10);
+    rig.create(1).expect("an answer");
+    for port in 0..=limits::PATHS_PER_SESSION as u16 {
+        let (mut header, packet) = rig.check(1);
+        header.client = ClientAddr::new(([198, 51, 100, 7], 5_000 + port).into());
+        rig.now += Duration::from_millis(1);
+        rig.send(&[(header, packet)]);
+    }
+    let sent = rig.flush();
+    let closed: Vec<u16> = sent
+        .iter()
+        .filter(|(h, _)| h.kind == RecordKind::Close)
+        .map(|(h, _)| h.client.port())
+        .collect();
+    assert_eq!(closed, [5_000], "the one that was silent longest");
+    assert_eq!(rig.core.sessions(), 1);
+}
+
+#[test]
 fn a_session_that_never_connects_is_reaped_by_its_timer_and_its_id_is_free() {
     let mut rig = Rig::new(10);
     let start = rig.now;
