@@ -13,16 +13,26 @@ use crate::reason::Reason;
 pub(super) struct Early(Vec<(PathKey, Vec<u8>)>);
 
 impl Early {
-    /// Keeps a packet.
+    /// Keeps a packet; the oldest makes room for it, so that nobody can fill the places once and for all.
     ///
     /// # Errors
-    /// [`Reason::Unvalidated`] when [`limits::EARLY_PACKETS`] wait already.
+    /// [`Reason::Unvalidated`] when [`limits::EARLY_PACKETS`] waited already: the oldest is dropped.
     pub(super) fn hold(&mut self, from: PathKey, packet: &[u8]) -> Result<(), Reason> {
-        if self.0.len() == limits::EARLY_PACKETS {
-            return Err(Reason::Unvalidated);
+        let full = self.0.len() == limits::EARLY_PACKETS;
+        if full {
+            self.0.remove(0);
         }
         self.0.push((from, packet.to_vec()));
-        Ok(())
+        if full {
+            Err(Reason::Unvalidated)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// DTLS is up: what still waits is for nobody.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Gives out what waited for this path, in order.
@@ -72,4 +82,33 @@ pub(super) fn alert_in_the_clear(datagram: &[u8]) -> bool {
         rest = rest.get(next..).unwrap_or_default();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use firsthop_shared::address::{ClientAddr, IngressId};
+
+    use super::*;
+
+    fn key(port: u16) -> PathKey {
+        PathKey {
+            client: ClientAddr::new(([198, 51, 100, 7], port).into()),
+            ingress: IngressId(0),
+            tcp: false,
+        }
+    }
+
+    #[test]
+    fn the_oldest_packet_makes_room() {
+        let mut early = Early::default();
+        for n in 0..limits::EARLY_PACKETS as u8 {
+            assert_eq!(early.hold(key(1), &[n]), Ok(()));
+        }
+        assert_eq!(early.hold(key(2), &[99]), Err(Reason::Unvalidated));
+        assert_eq!(early.release(&key(2)), [[99]]);
+        assert_eq!(early.release(&key(1)), [[1], [2], [3]]);
+        assert_eq!(early.hold(key(1), &[5]), Ok(()));
+        early.clear();
+        assert!(early.release(&key(1)).is_empty());
+    }
 }

@@ -113,6 +113,7 @@ impl Session {
             Event::Connected => {
                 self.authenticated(from, false, now);
                 self.life.connected(now);
+                self.early.clear();
             }
             Event::MediaAdded(added) => self.voice.negotiated(&self.rtc, added.mid, added.kind),
             Event::MediaChanged(changed) => self.voice.changed(changed.mid, changed.direction),
