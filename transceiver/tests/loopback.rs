@@ -5,9 +5,10 @@
 mod peer;
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -37,14 +38,14 @@ struct Process {
     control: SocketAddr,
 }
 
-fn free_udp() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.local_addr().expect("an address")
-}
-
-fn free_tcp() -> SocketAddr {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    socket.local_addr().expect("an address")
+/// A loopback address of this process's own, with a port that no other test of it has: nothing else on the machine binds
+/// there, so none can take it between the choice and the start of the binary.
+fn own_address() -> SocketAddr {
+    static PORT: AtomicU16 = AtomicU16::new(20_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // Process ids have 22 bits at most.
+    let ip = Ipv4Addr::new(127, 64 | high, middle, low);
+    SocketAddr::from((ip, PORT.fetch_add(1, Relaxed)))
 }
 
 fn masters() -> Masters {
@@ -68,7 +69,7 @@ impl Process {
              [[ingress]]\nid=0\nipv4=\"203.0.113.10:3478\"\n[[ingress]]\nid=1\nipv4=\"203.0.113.20:3478\"\n",
         );
         let secret = write("secret", SECRET);
-        let (trunk, control) = (free_udp(), free_tcp());
+        let (trunk, control) = (own_address(), own_address());
         let mut child = Command::new(env!("CARGO_BIN_EXE_transceiver"))
             .arg("--keyring")
             .arg(keyring)
