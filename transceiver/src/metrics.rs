@@ -30,7 +30,7 @@ type Sample<'a> = (usize, Option<(&'static str, &'static str)>, &'a AtomicU64);
 impl Collector for Workers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Pick = fn(&WorkerStats) -> &AtomicU64;
-        let counters: [(&str, &str, Pick); 10] = [
+        let counters: [(&str, &str, Pick); 11] = [
             ("sessions_created", "Sessions made", |s| &s.created),
             ("sessions_connected", "Sessions that became live", |s| {
                 &s.connected
@@ -54,8 +54,13 @@ impl Collector for Workers {
             ("timers_served", "Session timers served", |s| &s.timers),
             (
                 "trunk_send_errors",
-                "Errors of the trunk socket other than a full buffer",
+                "Datagrams that the trunk socket refused for another cause than a full buffer",
                 |s| &s.send_errors,
+            ),
+            (
+                "trunk_receive_errors",
+                "Errors on receiving from the trunk socket, ICMP answers included",
+                |s| &s.receive_errors,
             ),
         ];
         for (name, help, pick) in counters {
@@ -220,6 +225,7 @@ mod tests {
         stats[1].ended[EndReason::Reaped as usize].store(3, Relaxed);
         stats[1].drops[Reason::ForeignShard as usize].store(4, Relaxed);
         stats[0].states[State::Live as usize].store(5, Relaxed);
+        stats[0].receive_errors.store(6, Relaxed);
         let page = Metrics::new(stats, 10, Arc::default())
             .page()
             .expect("a page");
@@ -227,6 +233,8 @@ mod tests {
             "firsthop_transceiver_sessions_ended_total{worker=\"1\",reason=\"reaped\"} 3",
             "firsthop_transceiver_drops_total{worker=\"1\",reason=\"foreign_shard\"} 4",
             "firsthop_transceiver_sessions{worker=\"0\",state=\"live\"} 5",
+            "firsthop_transceiver_trunk_receive_errors_total{worker=\"0\"} 6",
+            "firsthop_transceiver_trunk_send_errors_total{worker=\"0\"} 0",
             "firsthop_transceiver_capacity_sessions 20",
             "firsthop_transceiver_draining 0",
         ] {

@@ -282,9 +282,13 @@ impl Core {
             .is_some_and(|slot| slot.session.created() == created)
     }
 
-    /// Serves timers that are due, up to [`limits::TIMERS_PER_TURN`]; returns whether more are due.
+    /// Serves timers that are due, up to [`limits::TIMERS_PER_TURN`] and as long as the trunks have room; returns whether more
+    /// are due.
     pub fn timers(&mut self, now: Instant) -> bool {
         for _ in 0..limits::TIMERS_PER_TURN {
+            if self.egress.is_full() {
+                break;
+            }
             match self.timers.peek() {
                 Some(Reverse((at, _))) if *at <= now => {}
                 _ => return false,
@@ -313,14 +317,18 @@ impl Core {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Ends every session.
-    pub fn stop(&mut self, now: Instant) {
+    /// Ends every session, as long as the trunks have room; returns whether some are left: flush, and call again.
+    pub fn stop(&mut self, now: Instant) -> bool {
         let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in ids {
+            if self.egress.is_full() {
+                return true;
+            }
             self.with(id, now, |session, out| {
                 session.end(EndReason::Stopped, now, out);
             });
         }
+        false
     }
 
     /// Calls into one session. A panic ends that session and no other.
@@ -379,6 +387,8 @@ impl Core {
     }
 
     /// Entries of earlier deadlines stay in the heap until they come up; too many of them are swept at once.
+    ///
+    /// The sweep looks at every session, but only after seven times as many entries were pushed: a constant cost each.
     fn bound_timers(&mut self) {
         if self.timers.len() > 64 + 8 * self.sessions.len() {
             let sessions = &self.sessions;

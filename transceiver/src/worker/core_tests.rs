@@ -414,7 +414,7 @@ fn stopping_closes_every_session() {
         rig.create(id).expect("an answer");
         assert_eq!(rig.answers(id), 1);
     }
-    rig.core.stop(rig.now);
+    assert!(!rig.core.stop(rig.now));
     assert_eq!(rig.core.sessions(), 0);
     let closes = rig.flush();
     assert_eq!(
@@ -424,6 +424,24 @@ fn stopping_closes_every_session() {
             .count(),
         3
     );
+}
+
+#[test]
+fn stopping_pauses_while_the_trunks_are_full() {
+    let mut rig = Rig::new(10);
+    for id in 1..=3 {
+        rig.create(id).expect("an answer");
+    }
+    let (header, _) = rig.check(1);
+    for hop in 0..limits::HOPS_PER_TURN as u16 {
+        let hop = Hop::new(([10, 0, 0, 9], 5_000 + hop).into());
+        assert!(rig.core.egress.push(hop, &header, &[0; 20]));
+    }
+    assert!(rig.core.stop(rig.now), "there is no room for goodbyes");
+    assert_eq!(rig.core.sessions(), 3);
+    rig.core.flush(|_| ());
+    assert!(!rig.core.stop(rig.now));
+    assert_eq!(rig.core.sessions(), 0);
 }
 
 #[test]

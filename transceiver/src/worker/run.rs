@@ -147,7 +147,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // A relay that is down answers with ICMP, which shows up here: nothing is wrong with the socket.
-            Err(_) => core.counters().send_errors += 1,
+            Err(_) => core.counters().receive_errors += 1,
         }
 
         // 5. What the turn made leaves, packed per hop.
@@ -161,7 +161,9 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         publish(&mut core, &stats);
     }
 
-    core.stop(Instant::now());
+    while core.stop(Instant::now()) {
+        flush(&mut core, &socket);
+    }
     flush(&mut core, &socket);
     publish(&mut core, &stats);
     Ok(())

@@ -36,6 +36,8 @@ pub struct Counters {
     pub kernel_drops: u64,
     /// Sends that the system refused for another reason than a full socket.
     pub send_errors: u64,
+    /// Receives that failed for another reason than an empty socket: ICMP answers, mostly.
+    pub receive_errors: u64,
 }
 
 macro_rules! published {
@@ -86,6 +88,7 @@ published!(
     timer_late_us,
     kernel_drops,
     send_errors,
+    receive_errors,
 );
 
 impl WorkerStats {
