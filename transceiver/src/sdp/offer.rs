@@ -90,6 +90,9 @@ impl Section {
 pub struct Offer {
     session_attributes: Vec<String>,
     pub(super) sections: Vec<Section>,
+    /// The section whose transport is the call's: the group's first when the audio is in the group (the offerer-tagged one,
+    /// RFC 9143 section 7.2.1), else the audio section.
+    transport: usize,
     /// Whether the client bundles: only then may the answer have a group (RFC 9143 section 7.3).
     pub(super) bundled: bool,
 }
@@ -140,6 +143,7 @@ impl Offer {
         let mut offer = Self {
             session_attributes: Vec::new(),
             sections: Vec::new(),
+            transport: 0,
             bundled: false,
         };
         for (number, line) in lines {
@@ -230,7 +234,7 @@ impl Offer {
                 Role::Audio => self.write_audio(&mut out, section),
                 _ => out.push_str("m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"),
             }
-            self.write_transport(&mut out, section);
+            self.write_transport(&mut out);
             let _ = write!(out, "a=mid:{}\r\n", section.engine_mid);
             for line in &section.attributes {
                 let name = line.split_once(':').map_or(line.as_str(), |(name, _)| name);
@@ -284,29 +288,25 @@ impl Offer {
         }
     }
 
-    /// Writes ICE credentials, fingerprint and role, of the section or else of the session.
-    fn write_transport(&self, out: &mut String, section: &Section) {
+    /// Writes ICE credentials, fingerprint and role: the same in every section, because there is one transport. The engine
+    /// would take the first it finds, and answers would be verified with another.
+    fn write_transport(&self, out: &mut String) {
         for name in ["ice-ufrag", "ice-pwd", "fingerprint"] {
-            let value = section
-                .attribute(name)
-                .or_else(|| self.session_attribute(name))
-                .or_else(|| self.credential(name));
-            if let Some(value) = value {
+            if let Some(value) = self.credential(name) {
                 let _ = write!(out, "a={name}:{value}\r\n");
             }
         }
-        let setup = section
-            .attribute("setup")
-            .or_else(|| self.session_attribute("setup"))
-            .unwrap_or("actpass");
+        let setup = self.credential("setup").unwrap_or("actpass");
         let _ = write!(out, "a=setup:{setup}\r\n");
     }
 
-    /// A transport attribute of the call: the audio section's, or the session's.
+    /// A transport attribute of the call: of the section that has the transport, else of the session, else of the audio.
     fn credential(&self, name: &str) -> Option<&str> {
-        self.section(Role::Audio)
+        self.sections
+            .get(self.transport)
             .and_then(|section| section.attribute(name))
             .or_else(|| self.session_attribute(name))
+            .or_else(|| self.section(Role::Audio)?.attribute(name))
     }
 
     /// Gives each section its role, and checks what every call needs.
@@ -356,6 +356,12 @@ impl Offer {
                 && section.protocol.ends_with("DTLS/SCTP")
                 && one_transport
         });
+        let tagged = bundle.as_ref().and_then(|mids| mids.first());
+        self.transport = self
+            .sections
+            .iter()
+            .position(|section| audio_bundled && section.mid.as_ref() == tagged)
+            .unwrap_or(audio);
         self.sections[audio].role = Role::Audio;
         if let Some(channel) = channel {
             self.sections[channel].role = Role::Channel;
@@ -530,6 +536,24 @@ pub(crate) mod tests {
                 Offer::parse(&text),
                 Err(OfferError::Unsupported(_))
             ));
+        }
+    }
+
+    #[test]
+    fn the_engine_and_the_checks_take_the_credentials_of_the_tagged_section() {
+        // In a group the first section's transport counts; what the others say is not looked at.
+        let other = channel("1").replace("ice-ufrag:abcd", "ice-ufrag:efgh");
+        for (group, ufrag) in [("BUNDLE 0 1", "abcd"), ("BUNDLE 1 0", "efgh")] {
+            let text = offer(&(other.clone() + &audio("0"))).replace("BUNDLE 0 1", group);
+            let offer = Offer::parse(&text).expect("an offer");
+            assert_eq!(offer.ice_ufrag(), ufrag);
+            let engine = offer.for_engine();
+            let told = engine.matches(&format!("a=ice-ufrag:{ufrag}\r\n")).count();
+            assert_eq!(
+                (told, engine.matches("ice-ufrag").count()),
+                (2, 2),
+                "{engine}"
+            );
         }
     }
 
