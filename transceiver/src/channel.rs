@@ -31,6 +31,8 @@ pub struct Channel {
     /// The largest message that the client takes; nothing when its offer has no channel.
     remote_max: Option<usize>,
     open: Option<(ChannelId, bool)>,
+    /// The first event of the session, once it has left the queue: `session.created`.
+    first: Option<String>,
     tokens: u32,
     refilled: Instant,
     refused: u64,
@@ -44,6 +46,7 @@ impl Channel {
         Self {
             remote_max,
             open: None,
+            first: None,
             tokens: limits::CHANNEL_MESSAGES_BURST,
             refilled: now,
             refused: 0,
@@ -69,12 +72,23 @@ impl Channel {
     }
 
     /// A channel opened. The first is taken, until one with the right label comes.
-    pub fn opened(&mut self, id: ChannelId, label: &str) {
+    ///
+    /// Returns what has to be sent on it before anything else: the session's first event, when that went to another channel
+    /// or was due before there was one.
+    pub fn opened(&mut self, id: ChannelId, label: &str) -> Option<String> {
         let named = label == LABEL;
         match self.open {
-            Some((_, true)) => {}
-            Some((_, false)) if !named => {}
+            Some((_, true)) => return None,
+            Some((_, false)) if !named => return None,
             _ => self.open = Some((id, named)),
+        }
+        self.first.clone()
+    }
+
+    /// An event of the session left the queue, for whatever channel or none; the first is kept.
+    pub fn left(&mut self, event: &str) {
+        if self.first.is_none() {
+            self.first = Some(event.to_owned());
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod peer;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId};
 use firsthop_shared::packet::{PacketClass, classify};
@@ -11,9 +11,10 @@ use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
 use firsthop_transceiver::session::{Advertised, Outgoing};
 
+use str0m::channel::ChannelConfig;
 use str0m::media::Direction;
 
-use peer::{Call, addr, credentials, two_ingresses};
+use peer::{Call, Client, addr, credentials, two_ingresses};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -118,6 +119,31 @@ fn a_flood_on_the_channel_is_cut_and_said() {
         "{updated}"
     );
     assert!(call.out.drops[Reason::ChannelMessage] > 0);
+}
+
+#[test]
+fn the_right_channel_begins_with_the_session_although_another_opened_first() {
+    let now = Instant::now();
+    let mut client = Client::new(now);
+    client.label = "chat".to_owned();
+    let longest = limits::SESSION_MAX;
+    let mut call = Call::of(33, client, true, &two_ingresses(), longest, |o| o, now);
+    call.until(secs(5), |call| !call.client.heard.events.is_empty());
+    assert_eq!(call.client.heard.types(), ["session.created"]);
+    let config = ChannelConfig {
+        label: "oai-events".to_owned(),
+        ..ChannelConfig::default()
+    };
+    let right = call.client.rtc.direct_api().create_data_channel(config);
+    call.client.channel = Some(right);
+    call.until(secs(5), |call| call.client.heard.events.len() == 2);
+    call.say(r#"{"type":"session.update","session":{"type":"realtime"}}"#);
+    call.until(secs(5), |call| call.client.heard.events.len() == 3);
+    assert_eq!(
+        call.client.heard.types(),
+        ["session.created", "session.created", "session.updated"]
+    );
+    assert_eq!(call.client.heard.events[0].1, call.client.heard.events[1].1);
 }
 
 #[test]

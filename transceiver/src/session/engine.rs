@@ -121,7 +121,11 @@ impl Session {
                 self.authenticated(from, true, now);
                 self.voice.received(packet, now);
             }
-            Event::ChannelOpen(id, label) => self.channel.opened(id, &label),
+            Event::ChannelOpen(id, label) => {
+                if let Some(first) = self.channel.opened(id, &label) {
+                    self.voice.put_back(first);
+                }
+            }
             Event::ChannelClose(id) => self.channel.closed(id),
             Event::ChannelData(data) => {
                 self.authenticated(from, false, now);
@@ -177,7 +181,9 @@ impl Session {
 
     fn write_events(&mut self, now: Instant, out: &mut Outbox) {
         if !self.channel.is_offered() {
-            self.voice.discard_events();
+            while let Some(event) = self.voice.next_event() {
+                self.channel.left(&event);
+            }
             return;
         }
         self.channel_retry = None;
@@ -197,7 +203,10 @@ impl Session {
                 return;
             };
             match channel.write(false, text.as_bytes()) {
-                Ok(true) => self.drain(None, now, out),
+                Ok(true) => {
+                    self.channel.left(&text);
+                    self.drain(None, now, out);
+                }
                 Ok(false) => {
                     self.voice.put_back(text);
                     self.channel_retry = Some(now + limits::CHANNEL_RETRY);

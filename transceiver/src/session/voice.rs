@@ -180,11 +180,6 @@ impl Voice {
         self.first.push_front(event);
     }
 
-    /// Throws events away that no channel will take.
-    pub(super) fn discard_events(&mut self) {
-        while self.next_event().is_some() {}
-    }
-
     /// Audio may be sent from here on.
     pub(super) fn start(&mut self) {
         if !self.started

@@ -170,6 +170,8 @@ pub struct Client {
     pub public: ClientAddr,
     pub heard: Heard,
     pub channel: Option<ChannelId>,
+    /// The label of the channel that the offer opens.
+    pub label: String,
     pub mid: Option<Mid>,
     pub pt: Option<Pt>,
     pub deadline: Instant,
@@ -263,6 +265,7 @@ impl Client {
             public: ClientAddr::new(addr("198.51.100.7:61000")),
             heard: Heard::default(),
             channel: None,
+            label: "oai-events".to_owned(),
             mid: None,
             pt: None,
             deadline: now,
@@ -281,7 +284,7 @@ impl Client {
         let mut api = self.rtc.sdp_api();
         self.mid = Some(api.add_media(MediaKind::Audio, Direction::SendRecv, None, None, None));
         if channel {
-            self.channel = Some(api.add_channel("oai-events".to_owned()));
+            self.channel = Some(api.add_channel(self.label.clone()));
         }
         let (offer, pending) = api.apply().expect("changes");
         (offer.to_sdp_string(), pending)
@@ -386,8 +389,20 @@ impl Call {
         edit: impl FnOnce(String) -> String,
     ) -> Self {
         let now = Instant::now();
+        Self::of(id, Client::new(now), channel, ingresses, longest, edit, now)
+    }
+
+    /// The same for a client that was made at `now`.
+    pub fn of(
+        id: u32,
+        mut client: Client,
+        channel: bool,
+        ingresses: &[Advertised],
+        longest: Duration,
+        edit: impl FnOnce(String) -> String,
+        now: Instant,
+    ) -> Self {
         let id = SessionId(id);
-        let mut client = Client::new(now);
         let (offer, pending) = client.offer(channel);
         let offer = edit(offer);
         let (session, answer) =
