@@ -193,7 +193,9 @@ fn the_first_datagram_to_an_owner_says_so() {
     while relay.router.expire(relay.now, 16) {}
     assert!(!relay.router.sends_to(owner));
     let call = Call::plain(who(0, OWNER, 0));
-    relay.deliver(0, from(0), &call.requests.good);
+    relay.receive(0, Transport::Udp, from(0), &call.requests.good);
+    relay.router.flush(relay.now, true);
+    assert_eq!(ready(&mut relay).len(), 1);
     for _ in 0..12 {
         send(&mut relay, 0, 182);
     }
