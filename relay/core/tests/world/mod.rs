@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use firsthop_relay_core::{
-    BufferId, DownVerdict, IngressPath, Micros, Reason, Router, RouterConfig, Seeds, Span,
+    BufferId, DownVerdict, Forward, IngressPath, Micros, Reason, Router, RouterConfig, Seeds, Span,
     Transport, Verdict,
 };
 use firsthop_shared::address::{
@@ -242,6 +242,8 @@ pub(crate) struct Received {
     pub(crate) shard: ShardId,
     pub(crate) header: RecordHeader,
     pub(crate) payload: Vec<u8>,
+    /// Whether its datagram was lost on the way: it left, and nobody read it.
+    pub(crate) lost: bool,
 }
 
 impl Received {
@@ -308,6 +310,12 @@ impl Relay {
         let Verdict::Forward(forward) = &verdict else {
             return (verdict, 0);
         };
+        let records = self.pack(forward, packet);
+        (verdict, records)
+    }
+
+    /// Packs an accepted packet. Returns how many records it became.
+    pub(crate) fn pack(&mut self, forward: &Forward, packet: &[u8]) -> u8 {
         let id = self.free.pop().unwrap_or_else(|| {
             self.frames.push(Vec::new());
             self.references.push(0);
@@ -325,11 +333,16 @@ impl Relay {
         if records == 0 {
             self.free.push(id);
         }
-        (verdict, records)
+        records
     }
 
     /// Sends the datagrams that are ready, and returns what their owners' workers read in them, in order.
     pub(crate) fn send_ready(&mut self) -> Vec<Received> {
+        self.send_ready_over(|| false)
+    }
+
+    /// The same over a network that loses a datagram whenever `lose` says so.
+    pub(crate) fn send_ready_over(&mut self, mut lose: impl FnMut() -> bool) -> Vec<Received> {
         let mut received = Vec::new();
         while let Some(datagram) = self.router.take_ready() {
             let mut bytes = datagram.header.to_vec();
@@ -351,12 +364,14 @@ impl Relay {
                 .windows
                 .entry((datagram.destination, shard))
                 .or_default();
-            assert!(window.accept(opened.header.boot, opened.header.sequence, 0));
+            let lost = lose();
+            assert!(lost || window.accept(opened.header.boot, opened.header.sequence, 0));
             received.extend(opened.records().map(|record| Received {
                 owner: datagram.destination,
                 shard,
                 header: record.header,
                 payload: record.payload.to_vec(),
+                lost,
             }));
             self.router.release(datagram);
         }
@@ -365,8 +380,13 @@ impl Relay {
 
     /// Flushes as an idle core does, and sends.
     pub(crate) fn flush(&mut self) -> Vec<Received> {
+        self.flush_over(|| false)
+    }
+
+    /// The same over a network that loses a datagram whenever `lose` says so.
+    pub(crate) fn flush_over(&mut self, lose: impl FnMut() -> bool) -> Vec<Received> {
         self.router.flush(self.now, true);
-        let received = self.send_ready();
+        let received = self.send_ready_over(lose);
         assert_eq!(self.free.len(), self.frames.len(), "every buffer is back");
         received
     }
@@ -442,8 +462,19 @@ impl Relay {
         transport: Transport,
         client: ClientAddr,
     ) -> Vec<(Who, bool)> {
-        let mut claims: Vec<_> = self
-            .router
+        let mut claims = self.claims_in_order(ingress, transport, client);
+        claims.sort();
+        claims
+    }
+
+    /// The claims at an address in the order in which its packets are packed.
+    pub(crate) fn claims_in_order(
+        &self,
+        ingress: u8,
+        transport: Transport,
+        client: ClientAddr,
+    ) -> Vec<(Who, bool)> {
+        self.router
             .claims(IngressId(ingress), transport, client)
             .map(|(session, owner, shard, proven)| {
                 (
@@ -455,9 +486,7 @@ impl Relay {
                     proven,
                 )
             })
-            .collect();
-        claims.sort();
-        claims
+            .collect()
     }
 }
 

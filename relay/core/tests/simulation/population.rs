@@ -92,6 +92,7 @@ pub(crate) struct Totals {
     pub(crate) restores_refused: u64,
     pub(crate) oversize: u64,
     pub(crate) noted: u64,
+    pub(crate) lost: u64,
 }
 
 impl Totals {
@@ -122,11 +123,18 @@ impl Totals {
             self.restores_refused,
             self.oversize,
             self.noted,
+            self.lost,
+            self.dropped(Reason::TrunkFull),
+            self.dropped(Reason::TrunkGone),
         ];
         assert!(
             seen.iter().all(|count| *count > 100),
             "a rare path was missed"
         );
-        assert!(self.drops.len() >= 27, "some refusals never happened");
+        assert!(self.drops.len() >= 29, "some refusals never happened");
+    }
+
+    fn dropped(&self, reason: Reason) -> u64 {
+        self.drops.get(reason.name()).copied().unwrap_or(0)
     }
 }

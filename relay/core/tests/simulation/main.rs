@@ -1,19 +1,22 @@
 //! A seeded simulation: millions of random steps of one relay core against a naive model of the same rules.
 //!
-//! Clients reuse ports, several sessions claim one address, valid requests come from borrowed addresses, packets and whole
-//! relays are lost, records of old sessions arrive late and under stale handles, keys rotate, flows expire, and the tables
+//! Clients reuse ports, several sessions claim one address, valid requests come from borrowed addresses, trunk datagrams and
+//! whole relays are lost, verdicts outlive their trunks, records of old sessions arrive late and under stale handles, keys rotate, flows expire, and the tables
 //! are so small that they are full most of the time. After each step the fate of the packet and the claims at its address
 //! must be the model's; now and then everything is compared. Besides, as rules that the model must obey itself,
 //!
 //! - a packet without a ufrag reaches only sessions that a verified request or an authenticated record put at its address;
 //! - a session that is proven at an address gets every packet from there, until its owner ends it, another session is
 //!   proven there, the flow was idle too long, or the relay restarts;
-//! - each accepted packet arrives exactly once per receiver, unaltered, in order, and within the linger.
+//! - each accepted packet leaves exactly once per receiver that there was room for, unaltered, in order, and within the
+//!   linger, whatever becomes of the datagrams before it.
 //!
 //! `FIRSTHOP_SEED` and `FIRSTHOP_STEPS` set the seed and the number of steps. A failure prints the seed and the step.
 
+mod downlink;
 mod model;
 mod population;
+#[path = "../world/mod.rs"]
 mod world;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -21,16 +24,16 @@ use std::sync::Arc;
 
 use firsthop_relay_core::limits::{FLOW_IDLE_TICKS, WHEEL_TICK_BITS};
 use firsthop_relay_core::{
-    DownVerdict, IngressPath, Micros, Placement, Reason, RouterConfig, Steering, Transport, Verdict,
+    IngressPath, Micros, Placement, Reason, RouterConfig, Steering, Transport, Verdict,
 };
-use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, OwnerAddr, ShardId};
+use firsthop_shared::address::{ClientAddr, FlowHandle, IngressId, OwnerAddr, ShardId};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use model::{Key, Model};
 use population::{Population, Totals};
-use world::{CLUSTER, Call, Received, Relay, Who, record};
+use world::{CLUSTER, Call, Received, Relay, Who};
 
 const STEPS: u64 = 5_000_000;
 /// Steps until the relay gets other sizes.
@@ -125,7 +128,7 @@ impl<'a> Simulation<'a> {
         let mut config = world::config();
         config.flows = [4, 8, 12, 24, 256][rng.random_range(0..5)];
         config.trunks = [2, 5, 9, 64][rng.random_range(0..4)];
-        config.pending = 128;
+        config.pending = [1, 2, 4, 128][rng.random_range(0..4)];
         // The same ingress over TCP too: the same address over both is two flows.
         config.paths.push(IngressPath {
             ingress: IngressId(0),
@@ -162,7 +165,8 @@ impl<'a> Simulation<'a> {
     fn step(&mut self, step: u64) {
         self.advance();
         match self.rng.random_range(0..1_000) {
-            0..400 => self.packet_without_ufrag(step),
+            0..390 => self.packet_without_ufrag(step),
+            390..400 => self.stale_verdict(),
             400..590 => self.good_request(),
             590..650 => self.bad_request(),
             650..870 => self.downlink_packet(),
@@ -178,12 +182,14 @@ impl<'a> Simulation<'a> {
             }
         }
         if self.rng.random_bool(0.5) || self.relay.router.counters().uplink_records % 50 > 40 {
-            let received = self.relay.flush();
+            let rng = &mut self.rng;
+            let received = self.relay.flush_over(|| rng.random_bool(0.05));
             self.arrived(received);
             assert!(self.expected.is_empty(), "an idle core keeps nothing");
         } else {
             self.relay.router.flush(self.relay.now, false);
-            let received = self.relay.send_ready();
+            let rng = &mut self.rng;
+            let received = self.relay.send_ready_over(|| rng.random_bool(0.05));
             self.arrived(received);
             let oldest = self.expected.values().flatten().map(|e| e.since).min();
             let due = oldest.map(|since| since.after(self.config.linger));
@@ -247,6 +253,7 @@ impl<'a> Simulation<'a> {
             packet.resize(len, 0);
             packet[4..12].copy_from_slice(&step.to_be_bytes());
         }
+        let routes = self.routes(&key);
         let (verdict, records) =
             self.relay
                 .receive(key.ingress, key.transport, key.client, &packet);
@@ -269,11 +276,59 @@ impl<'a> Simulation<'a> {
             return;
         }
         assert!(matches!(verdict, Verdict::Forward(_)), "{verdict:?}");
-        assert_eq!(usize::from(records), receivers.len());
-        self.totals.doubled += u64::from(receivers.len() == 2);
-        for who in receivers {
-            self.expect(key, who, packet.clone());
+        assert_eq!(routes.len(), receivers.len());
+        self.totals.doubled += u64::from(records == 2);
+        let packed = self.packed(key, &routes, &packet);
+        assert_eq!(records, packed);
+    }
+
+    /// A verdict that is packed after all the claims that it relied on have ended: it reaches nobody by a wrong trunk.
+    fn stale_verdict(&mut self) {
+        let key = self.key();
+        let packet = world::rtp(1);
+        let routes = self.routes(&key);
+        let ingress = IngressId(key.ingress);
+        let now = self.relay.now;
+        let verdict = self
+            .relay
+            .router
+            .uplink(now, ingress, key.transport, key.client, &packet);
+        self.model.packet(self.ticks(), &key);
+        let Verdict::Forward(forward) = verdict else {
+            assert!(routes.is_empty());
+            self.expect_drop(verdict, Reason::NoFlowRtp);
+            return;
+        };
+        for who in &routes {
+            self.end(key, *who, RecordKind::Close);
         }
+        let trunks = self.model.trunks();
+        let (there, gone): (Vec<Who>, Vec<Who>) = routes
+            .into_iter()
+            .partition(|who| trunks.contains(&(who.owner, who.shard)));
+        *self.dropped.entry(Reason::TrunkGone).or_default() += gone.len() as u64;
+        let packed = self.packed(key, &there, &packet);
+        assert_eq!(self.relay.pack(&forward, &packet), packed);
+    }
+
+    /// The sessions at an address, in the order in which its packets are packed.
+    fn routes(&self, key: &Key) -> Vec<Who> {
+        let claims = self
+            .relay
+            .claims_in_order(key.ingress, key.transport, key.client);
+        claims.into_iter().map(|(who, _)| who).collect()
+    }
+
+    /// Expects a packet at as many of its receivers as there is room for. Returns how many these are.
+    fn packed(&mut self, key: Key, routes: &[Who], packet: &[u8]) -> u8 {
+        let waiting: usize = self.expected.values().map(VecDeque::len).sum();
+        let room = self.config.pending as usize - waiting;
+        let packed = routes.len().min(room);
+        for who in &routes[..packed] {
+            self.expect(key, *who, packet.to_vec());
+        }
+        *self.dropped.entry(Reason::TrunkFull).or_default() += (routes.len() - packed) as u64;
+        packed as u8
     }
 
     fn good_request(&mut self) {
@@ -290,10 +345,10 @@ impl<'a> Simulation<'a> {
             Some(reason) => self.expect_drop(verdict, reason),
             None => {
                 assert!(matches!(verdict, Verdict::Forward(_)), "{verdict:?}");
-                assert_eq!(records, 1, "a request goes where its ufrag says, only");
+                let packed = self.packed(key, &[call.who], packet);
+                assert_eq!(records, packed, "a request goes where its ufrag says, only");
                 self.ever.entry(key).or_default().insert(call.who);
                 self.touch_live(&key, call.who);
-                self.expect(key, call.who, packet.clone());
             }
         }
         self.compare(&key);
@@ -352,234 +407,6 @@ impl<'a> Simulation<'a> {
             .relay
             .receive(key.ingress, key.transport, key.client, packet);
         self.expect_drop(verdict, reason);
-        self.compare(&key);
-    }
-
-    /// A claim that exists, mostly, or any session at any address.
-    fn session_somewhere(&mut self) -> (Key, Who) {
-        let key = self.key();
-        let claims = self.model.claims(&key);
-        if !claims.is_empty() && self.rng.random_bool(0.8) {
-            return (key, claims[self.rng.random_range(0..claims.len())].0);
-        }
-        (key, self.call().who)
-    }
-
-    fn handle(&mut self, key: &Key) -> FlowHandle {
-        match self.handles.get(key) {
-            Some(handle) if self.rng.random_bool(0.7) => *handle,
-            _ => {
-                // One that another flow had, or any number.
-                let other = self.key();
-                let known = self.handles.get(&other).copied();
-                known.unwrap_or_else(|| FlowHandle(self.rng.random()))
-            }
-        }
-    }
-
-    fn downlink_packet(&mut self) {
-        let (key, who) = self.session_somewhere();
-        let proven = self.rng.random_bool(0.3);
-        let handle = self.handle(&key);
-        let mut header = record(
-            RecordKind::Packet,
-            who,
-            key.ingress,
-            key.client,
-            proven,
-            handle,
-        );
-        header.tcp = key.transport == Transport::Tcp;
-        self.down(who, header);
-    }
-
-    fn downlink_end(&mut self) {
-        let (key, who) = self.session_somewhere();
-        let kind = [RecordKind::Close, RecordKind::UnknownSession][self.rng.random_range(0..2)];
-        let handle = self.handle(&key);
-        let mut header = record(kind, who, key.ingress, key.client, false, handle);
-        header.tcp = key.transport == Transport::Tcp;
-        self.down(who, header);
-    }
-
-    /// A record that an owner sent long ago, when the address was perhaps somebody else's.
-    fn late_record(&mut self) {
-        if !self.history.is_empty() {
-            let at = self.rng.random_range(0..self.history.len());
-            let (who, header) = self.history.swap_remove(at);
-            self.down(who, header);
-        }
-    }
-
-    fn down(&mut self, from: Who, header: RecordHeader) {
-        if from.owner.ip().to_string().starts_with("192.") {
-            return;
-        }
-        if self.history.len() < 64 && self.rng.random_bool(0.3) {
-            self.history.push((from, header));
-        }
-        let key = Key {
-            ingress: header.ingress.0,
-            transport: if header.tcp {
-                Transport::Tcp
-            } else {
-                Transport::Udp
-            },
-            client: header.client,
-        };
-        let packet = header.kind == RecordKind::Packet;
-        let elsewhere = self.elsewhere(&key);
-        let expected = if packet && Self::is_inside(&key.client) {
-            *self.dropped.entry(Reason::RecordClientInside).or_default() += 1;
-            DownVerdict::Drop(Reason::RecordClientInside)
-        } else {
-            match elsewhere {
-                Some(core) if packet => DownVerdict::SendAndNote(core),
-                Some(core) => DownVerdict::Note(core),
-                None if packet => DownVerdict::Send,
-                None => DownVerdict::Done,
-            }
-        };
-        if self.rng.random_bool(0.1) {
-            // The same from another core of this relay, which has nothing to send any more.
-            let source = Hop::new(from.owner.get());
-            let mut header = header;
-            header.payload_len = if packet { 8 } else { 0 };
-            self.relay
-                .router
-                .note(self.relay.now, source, from.shard, &header);
-            if let DownVerdict::Drop(reason) = expected {
-                *self.dropped.entry(reason).or_default() -= 1;
-            }
-        } else {
-            assert_eq!(self.relay.down(from, &header), expected);
-        }
-        if !matches!(expected, DownVerdict::Drop(_)) {
-            match elsewhere {
-                Some(_) => self.totals.noted += 1,
-                None if packet => self.learned(key, from, header.proven),
-                None => {
-                    self.model.close(key, from);
-                    if self.live.get(&key).is_some_and(|(who, _)| *who == from) {
-                        self.live.remove(&key);
-                    }
-                }
-            }
-        }
-        self.compare(&key);
-    }
-
-    fn learned(&mut self, key: Key, from: Who, proven: bool) {
-        let empty = !self.model.has_flow(&key);
-        let learned = self.model.record(self.ticks(), key, from, proven);
-        let claims = self.relay.claims_at(key.ingress, key.transport, key.client);
-        if learned && empty {
-            self.ever.entry(key).or_default().insert(from);
-        }
-        self.touch_live(&key, from);
-        if proven && claims == vec![(from, true)] {
-            self.live.insert(key, (from, self.ticks()));
-        }
-    }
-
-    /// A packet of either direction keeps a flow, whichever of its sessions it is for.
-    fn touch_live(&mut self, key: &Key, from: Who) {
-        let now = self.ticks();
-        let here = self.model.claims(key).iter().any(|(who, _)| *who == from);
-        if let Some((_, last_seen)) = self.live.get_mut(key).filter(|_| here) {
-            if (*last_seen + FLOW_IDLE_TICKS) >> WHEEL_TICK_BITS >= now >> WHEEL_TICK_BITS {
-                *last_seen = now;
-            } else {
-                self.live.remove(key);
-            }
-        }
-    }
-
-    fn elsewhere(&self, key: &Key) -> Option<u16> {
-        let placement = self.config.placement?;
-        let core = placement.steering.core_for(&key.client);
-        (!self.model.has_flow(key) && core != placement.core).then_some(core)
-    }
-
-    /// Datagrams that no owner of the fleet would send now.
-    fn bad_datagram(&mut self) {
-        let (key, who) = self.session_somewhere();
-        let mut header = record(
-            RecordKind::Packet,
-            who,
-            key.ingress,
-            key.client,
-            true,
-            FlowHandle(0),
-        );
-        header.tcp = key.transport == Transport::Tcp;
-        let (ids, ring) = &self.population.rings[self.rng.random_range(0..4)];
-        let known = self.population.rings[self.ring]
-            .0
-            .contains(ids.last().expect("an active key"));
-        let unknown_or = |reason| {
-            if known {
-                reason
-            } else {
-                Reason::TrunkUnknownKey
-            }
-        };
-        let inside = OwnerAddr::new(world::socket("10.0.0.1:5000"));
-        let mut from = inside;
-        let kind = self.rng.random_range(0..9);
-        match kind {
-            0 => header.ingress = IngressId(9),
-            1 => header.owner = Some(inside),
-            2 => header.kind = RecordKind::Keepalive,
-            _ => {}
-        }
-        let mut bytes = self.relay.datagram(who.shard, &header, b"bad", ring);
-        let reason = match kind {
-            0 => unknown_or(Reason::RecordIngress),
-            1 => unknown_or(Reason::RecordRelayed),
-            2 => unknown_or(Reason::RecordKeepalive),
-            3 => {
-                from = OwnerAddr::new(world::socket("192.0.2.1:5000"));
-                Reason::TrunkSource
-            }
-            4 => {
-                bytes[30] ^= 1 << self.rng.random_range(0..8);
-                unknown_or(Reason::TrunkTag)
-            }
-            5 => {
-                bytes[2] = 2;
-                Reason::TrunkMagic
-            }
-            6 => {
-                bytes.pop();
-                unknown_or(Reason::RecordMalformed)
-            }
-            7 => {
-                bytes.truncate(30);
-                Reason::TrunkLength
-            }
-            _ => match self.last_datagram.clone() {
-                Some((owner, again)) => {
-                    from = owner;
-                    bytes = again;
-                    Reason::TrunkReplay
-                }
-                None => return,
-            },
-        };
-        match self.relay.down_bytes(from, &bytes) {
-            Err(found) | Ok(DownVerdict::Drop(found)) => {
-                // The replayed datagram's key may have gone in the meantime.
-                if !(kind == 8 && found == Reason::TrunkUnknownKey) {
-                    assert_eq!(found, reason);
-                }
-                *self.dropped.entry(found).or_default() += 1;
-            }
-            Ok(verdict) => panic!("accepted: {verdict:?}"),
-        }
-        if kind < 3 && known {
-            self.last_datagram = Some((from, bytes));
-        }
         self.compare(&key);
     }
 
@@ -658,7 +485,11 @@ impl<'a> Simulation<'a> {
             assert_eq!(got.header.ingress.0, expected.key.ingress);
             assert_eq!(got.header.tcp, expected.key.transport == Transport::Tcp);
             assert!(!got.header.proven && got.header.owner.is_none());
-            self.handles.insert(expected.key, got.header.handle);
+            if got.lost {
+                self.totals.lost += 1;
+            } else {
+                self.handles.insert(expected.key, got.header.handle);
+            }
         }
     }
 
