@@ -21,6 +21,7 @@ mod sends;
 mod submissions;
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -167,19 +168,19 @@ impl Default for RingSize {
 ///
 /// Not `Send`: it works only in the thread that made it.
 pub struct Ring {
-    /// Dropped first: the kernel forgets the ring before the memory below goes.
+    /// Dropped first: the kernel forgets the ring before the memory goes that it may read or write.
     uring: Option<IoUring>,
-    public: BufferPool,
-    internal: BufferPool,
-    messages: Slots<Message>,
-    packets: Slots<Packet>,
+    public: ManuallyDrop<BufferPool>,
+    internal: ManuallyDrop<BufferPool>,
+    messages: ManuallyDrop<Slots<Message>>,
+    packets: ManuallyDrop<Slots<Packet>>,
     /// For each socket whether its multishot receive is armed. The internal socket is the last.
     armed: Box<[bool]>,
     /// What every receive asks for: a name of `NAME_LEN` bytes, no control data, a buffer of the kernel's choice.
-    receive: Box<libc::msghdr>,
+    receive: ManuallyDrop<Box<libc::msghdr>>,
     wake_armed: bool,
     /// Where the kernel writes the eventfd's count.
-    wake_count: Box<u64>,
+    wake_count: ManuallyDrop<Box<u64>>,
     /// Set when a receive failed in a way that arming again cannot heal.
     broken: Option<(u8, i32)>,
     /// Requests that the kernel may still complete.
@@ -260,14 +261,14 @@ impl Ring {
 
         Ok(Self {
             uring: Some(uring),
-            public,
-            internal,
-            messages: Slots::messages(limits::MESSAGE_SLOTS),
-            packets: Slots::packets(size.queue),
+            public: ManuallyDrop::new(public),
+            internal: ManuallyDrop::new(internal),
+            messages: ManuallyDrop::new(Slots::messages(limits::MESSAGE_SLOTS)),
+            packets: ManuallyDrop::new(Slots::packets(size.queue)),
             armed: vec![false; sockets].into_boxed_slice(),
-            receive,
+            receive: ManuallyDrop::new(receive),
             wake_armed: false,
-            wake_count: Box::new(0),
+            wake_count: ManuallyDrop::new(Box::new(0)),
             broken: None,
             under_way: 0,
             sends_queued: 0,
@@ -313,7 +314,7 @@ impl Ring {
             }
             let request = opcode::RecvMsgMulti::new(
                 Fixed(socket as u32),
-                &raw const *self.receive,
+                &raw const **self.receive,
                 pool.group(),
             )
             .build()
@@ -325,7 +326,7 @@ impl Ring {
             }
         }
         if !self.wake_armed {
-            let count: *mut u64 = &raw mut *self.wake_count;
+            let count: *mut u64 = &raw mut **self.wake_count;
             let request = opcode::Read::new(
                 Fixed(last as u32 + 1),
                 count.cast(),
@@ -441,30 +442,21 @@ impl Drop for Ring {
             self.reap(&mut scratch);
             scratch.clear();
         }
+        drop(self.uring.take());
         if self.under_way > 0 {
             // The kernel would not let go. Leaking the memory is sound, freeing it is not.
-            let size = RingSize {
-                queue: 1,
-                public_buffers: 1,
-                internal_buffers: 1,
-            };
-            let public =
-                BufferPool::new(PUBLIC_GROUP, size.public_buffers, limits::PUBLIC_BUFFER_LEN);
-            let internal = BufferPool::new(
-                INTERNAL_GROUP,
-                size.internal_buffers,
-                limits::INTERNAL_BUFFER_LEN,
-            );
-            std::mem::forget(std::mem::replace(&mut self.public, public));
-            std::mem::forget(std::mem::replace(&mut self.internal, internal));
-            std::mem::forget(std::mem::replace(&mut self.messages, Slots::messages(1)));
-            std::mem::forget(std::mem::replace(&mut self.packets, Slots::packets(1)));
-            std::mem::forget(std::mem::replace(&mut self.wake_count, Box::new(0)));
-            // SAFETY: as in `new`.
-            let empty = Box::new(unsafe { std::mem::zeroed() });
-            std::mem::forget(std::mem::replace(&mut self.receive, empty));
+            return;
         }
-        drop(self.uring.take());
+        // SAFETY: the ring is gone and had completed every request, so the kernel follows no pointer into these any more.
+        // Each is dropped once, here, and nothing touches it later.
+        unsafe {
+            ManuallyDrop::drop(&mut self.public);
+            ManuallyDrop::drop(&mut self.internal);
+            ManuallyDrop::drop(&mut self.messages);
+            ManuallyDrop::drop(&mut self.packets);
+            ManuallyDrop::drop(&mut self.receive);
+            ManuallyDrop::drop(&mut self.wake_count);
+        }
     }
 }
 
