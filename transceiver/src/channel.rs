@@ -33,8 +33,8 @@ pub struct Channel {
     open: Option<(ChannelId, bool)>,
     /// The first event of the session, once it has left the queue: `session.created`.
     first: Option<String>,
-    tokens: u32,
-    refilled: Instant,
+    messages: Bucket,
+    bytes: Bucket,
     refused: u64,
     told_at: Option<Instant>,
 }
@@ -47,8 +47,16 @@ impl Channel {
             remote_max,
             open: None,
             first: None,
-            tokens: limits::CHANNEL_MESSAGES_BURST,
-            refilled: now,
+            messages: Bucket::full(
+                limits::CHANNEL_MESSAGES_PER_SEC,
+                limits::CHANNEL_MESSAGES_BURST,
+                now,
+            ),
+            bytes: Bucket::full(
+                limits::CHANNEL_BYTES_PER_SEC,
+                limits::CHANNEL_BYTES_BURST,
+                now,
+            ),
             refused: 0,
             told_at: None,
         }
@@ -155,7 +163,8 @@ impl Channel {
         if self.id() != Some(id) {
             return Incoming::Dropped;
         }
-        if !self.take_token(now) {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if !self.messages.take(1, now) || !self.bytes.take(length, now) {
             self.refused += 1;
             // Told once a second at most: an answer to every message would double the flood.
             let due = self
@@ -190,25 +199,39 @@ impl Channel {
             }
         }
     }
+}
 
-    fn take_token(&mut self, now: Instant) -> bool {
+/// A token bucket: `rate` tokens per second, `burst` at most.
+#[derive(Debug)]
+struct Bucket {
+    rate: u32,
+    burst: u32,
+    tokens: u32,
+    refilled: Instant,
+}
+
+impl Bucket {
+    fn full(rate: u32, burst: u32, now: Instant) -> Self {
+        Self {
+            rate,
+            burst,
+            tokens: burst,
+            refilled: now,
+        }
+    }
+
+    /// Takes tokens; returns false, and takes none, when there are not so many.
+    fn take(&mut self, wanted: u32, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.refilled).as_millis();
-        let earned = elapsed * u128::from(limits::CHANNEL_MESSAGES_PER_SEC) / 1_000;
+        let earned = elapsed * u128::from(self.rate) / 1_000;
         if earned > 0 {
             let earned = u32::try_from(earned).unwrap_or(u32::MAX);
-            self.tokens = self
-                .tokens
-                .saturating_add(earned)
-                .min(limits::CHANNEL_MESSAGES_BURST);
+            self.tokens = self.tokens.saturating_add(earned).min(self.burst);
             self.refilled = now;
         }
-        match self.tokens.checked_sub(1) {
-            Some(left) => {
-                self.tokens = left;
-                true
-            }
-            None => false,
-        }
+        let left = self.tokens.checked_sub(wanted);
+        self.tokens = left.unwrap_or(self.tokens);
+        left.is_some()
     }
 }
 
@@ -226,4 +249,23 @@ fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
         },
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut bucket = Bucket::full(1_000, 500, start);
+        assert!(!bucket.take(501, start), "more than it ever holds");
+        assert!(bucket.take(500, start));
+        assert!(!bucket.take(1, start));
+        assert!(bucket.take(100, at(100)));
+        assert!(!bucket.take(1, at(100)));
+        assert!(bucket.take(500, at(60_000)), "it holds no more than that");
+        assert!(!bucket.take(1, at(60_000)));
+    }
 }

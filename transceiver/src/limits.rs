@@ -67,6 +67,12 @@ pub const CHANNEL_MESSAGES_PER_SEC: u32 = 50;
 /// How many client messages may come at once before the rate counts.
 pub const CHANNEL_MESSAGES_BURST: u32 = 200;
 
+/// Bytes of client messages per second on the channel, as a token bucket's refill: what is refused is not parsed.
+pub const CHANNEL_BYTES_PER_SEC: u32 = 128 * 1_024;
+
+/// How many bytes of client messages may come at once before the rate counts: two of the largest.
+pub const CHANNEL_BYTES_BURST: u32 = 2 * CHANNEL_MESSAGE_MAX;
+
 /// How many media sections an offer may have.
 pub const SDP_SECTIONS_MAX: usize = 32;
 

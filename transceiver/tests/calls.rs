@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId};
 use firsthop_shared::packet::{PacketClass, classify};
+use firsthop_transceiver::audio::ConversationCounters;
 use firsthop_transceiver::life::{EndReason, State};
 use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
@@ -122,6 +123,38 @@ fn a_flood_on_the_channel_is_cut_and_said() {
 }
 
 #[test]
+fn a_few_large_messages_are_cut_like_many_small_ones() {
+    let mut call = Call::live(34);
+    let padding = "x".repeat(60_000);
+    let sent = 2 * limits::CHANNEL_BYTES_BURST as usize / padding.len();
+    let text = format!(
+        r#"{{"type":"session.update","session":{{"type":"realtime"}},"event_id":"{padding}"}}"#
+    );
+    let id = call.client.channel.expect("a channel");
+    let write = |call: &mut Call| {
+        let mut channel = call.client.rtc.channel(id).expect("an open channel");
+        channel.write(false, text.as_bytes()).expect("written")
+    };
+    for _ in 0..sent {
+        // The client's own buffer takes one or two at a time.
+        while !write(&mut call) {
+            call.run(ms(10));
+        }
+        call.run(ms(10));
+    }
+    call.run(secs(2));
+    assert!(call.out.drops[Reason::ChannelMessage] > 0);
+    assert!(
+        call.client
+            .heard
+            .events
+            .iter()
+            .any(|(_, text)| text.contains("rate_limit_exceeded"))
+    );
+    assert_eq!(call.session.state(), State::Live);
+}
+
+#[test]
 fn the_right_channel_begins_with_the_session_although_another_opened_first() {
     let now = Instant::now();
     let mut client = Client::new(now);
@@ -144,6 +177,27 @@ fn the_right_channel_begins_with_the_session_although_another_opened_first() {
         ["session.created", "session.created", "session.updated"]
     );
     assert_eq!(call.client.heard.events[0].1, call.client.heard.events[1].1);
+}
+
+#[test]
+fn what_went_wrong_with_a_call_s_audio_is_in_its_summary() {
+    let mut call = Call::live(35);
+    call.speak(true);
+    call.run(secs(1));
+    let mut sent = 0;
+    call.lose_up = Box::new(move |_, packet| {
+        let media = classify(packet) == PacketClass::Rtp;
+        sent += u32::from(media);
+        media && sent.is_multiple_of(5)
+    });
+    call.run(secs(1));
+    let faults = call.session.summary(call.now).audio.faults();
+    let named = |name: &str| {
+        let mut all = ConversationCounters::FAULTS.iter().zip(faults);
+        all.find(|(fault, _)| **fault == name).expect("a fault").1
+    };
+    assert!((8..=12).contains(&named("missing_packets")), "{faults:?}");
+    assert_eq!(named("malformed_packets"), 0, "{faults:?}");
 }
 
 #[test]
