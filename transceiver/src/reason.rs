@@ -109,12 +109,6 @@ impl Drops {
     pub fn count(&mut self, reason: Reason) {
         self[reason] += 1;
     }
-
-    /// The sum over all reasons.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
 }
 
 impl Index<Reason> for Drops {

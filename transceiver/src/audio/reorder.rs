@@ -44,7 +44,7 @@ pub enum Pushed {
 pub enum Released<P> {
     /// The next packet.
     Frame(P),
-    /// So many packets are missing here. The next thing released is the packet after them: [`Reorder::peek`] shows it.
+    /// So many packets are missing here. The next thing released is the packet after them.
     Lost(u64),
 }
 
@@ -161,13 +161,6 @@ impl<P> Reorder<P> {
         stream.next += 1;
         stream.released = stream.released << 1 | 1;
         self.waiting.pop_front().map(|w| Released::Frame(w.packet))
-    }
-
-    /// The packet that is next in the stream, when it is here: after a [`Released::Lost`] it always is.
-    pub fn peek(&self) -> Option<&P> {
-        let next = self.stream.as_ref()?.next;
-        let head = self.waiting.front()?;
-        (head.sequence == next).then_some(&head.packet)
     }
 
     /// When [`pop`](Self::pop) gives up the first hole, if packets wait behind one.

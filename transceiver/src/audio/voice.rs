@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use super::SAMPLE_RATE;
 use super::resample::Downsampler;
 
 /// Pieces that must sound like voice in a row: 64 ms. A click is shorter, any syllable longer.
@@ -69,8 +68,7 @@ pub struct VoiceDetector {
     detector: Box<earshot::Detector>,
     downsampler: Downsampler,
     piece: Vec<i16>,
-    /// Samples heard, and pieces judged.
-    heard: u64,
+    /// Pieces judged.
     judged: u64,
     /// Pieces of voice in a row, or without voice in a row inside a turn.
     voiced: u64,
@@ -90,7 +88,6 @@ impl VoiceDetector {
             detector: earshot::Detector::default_boxed(),
             downsampler: Downsampler::new(),
             piece: Vec::with_capacity(PIECE),
-            heard: 0,
             judged: 0,
             voiced: 0,
             unvoiced: 0,
@@ -118,19 +115,8 @@ impl VoiceDetector {
         self.settings
     }
 
-    /// Whether a turn is going on.
-    pub fn is_speaking(&self) -> bool {
-        self.speaking
-    }
-
-    /// Milliseconds heard so far.
-    pub fn heard_ms(&self) -> u64 {
-        self.heard * 1_000 / u64::from(SAMPLE_RATE)
-    }
-
     /// Hears 24 kHz mono audio; then call [`poll_event`](Self::poll_event) until it returns `None`.
     pub fn push(&mut self, pcm: &[i16]) {
-        self.heard += pcm.len() as u64;
         self.downsampler.push(pcm, &mut self.piece);
         let mut judged = 0;
         while let Some(piece) = self.piece.get(judged..judged + PIECE) {

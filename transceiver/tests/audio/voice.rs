@@ -41,8 +41,6 @@ fn an_utterance_is_one_turn_with_padding_and_silence_included() {
         (2_800..=3_200).contains(&end),
         "voice until 2500 ms ended at {end}"
     );
-    assert!(!voice.is_speaking());
-    assert_eq!(voice.heard_ms(), 4_500);
 }
 
 #[test]
