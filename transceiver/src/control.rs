@@ -428,3 +428,38 @@ async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use firsthop_shared::fleet::Fleet;
+    use firsthop_shared::keyring::{DataKeyring, Masters};
+
+    use super::*;
+
+    #[test]
+    fn the_secret_is_not_shown_for_debugging() {
+        let keyring = DataKeyring::parse(&Masters::new([1; 32]).data_toml());
+        let fleet = Fleet::parse(
+            "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"203.0.113.10:3478\"\n",
+        );
+        let shared = Shared {
+            keyring: Arc::new(keyring.expect("a keyring")),
+            fleet: Arc::new(fleet.expect("a fleet")),
+        };
+        let control = Control {
+            boot: 1,
+            owner: OwnerAddr::new(([127, 0, 0, 1], 5_000).into()),
+            cluster: ClusterId(1),
+            workers: Vec::new(),
+            sessions_per_worker: 1,
+            directory: Directory::default(),
+            shared: watch::channel(shared).1,
+            draining: Arc::default(),
+            secret: "not-for-logs".to_owned(),
+            metrics: Metrics::new(Vec::new(), 1, Arc::default()),
+        };
+        let shown = format!("{control:?}");
+        assert!(!shown.contains("not-for-logs"), "{shown}");
+        assert!(shown.contains("127.0.0.1:5000"), "{shown}");
+    }
+}
