@@ -12,6 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::audio::ConversationCounters;
 use crate::life::{EndReason, State};
 use crate::reason::Reason;
 use crate::worker::WorkerStats;
@@ -76,6 +77,18 @@ impl Collector for Workers {
             &mut encoder,
             "sessions_ended",
             "Sessions ended, by reason",
+            MetricType::Counter,
+            &samples,
+        )?;
+        let samples = self.each(|s, out| {
+            for (fault, count) in ConversationCounters::FAULTS.into_iter().zip(&s.audio) {
+                out(Some(("fault", fault)), count);
+            }
+        });
+        family(
+            &mut encoder,
+            "audio_faults",
+            "What went wrong with the audio of calls that have ended, in the unit that each fault names",
             MetricType::Counter,
             &samples,
         )?;
@@ -226,6 +239,7 @@ mod tests {
         stats[1].drops[Reason::ForeignShard as usize].store(4, Relaxed);
         stats[0].states[State::Live as usize].store(5, Relaxed);
         stats[0].receive_errors.store(6, Relaxed);
+        stats[0].audio[1].store(7, Relaxed);
         let page = Metrics::new(stats, 10, Arc::default())
             .page()
             .expect("a page");
@@ -235,6 +249,7 @@ mod tests {
             "firsthop_transceiver_sessions{worker=\"0\",state=\"live\"} 5",
             "firsthop_transceiver_trunk_receive_errors_total{worker=\"0\"} 6",
             "firsthop_transceiver_trunk_send_errors_total{worker=\"0\"} 0",
+            "firsthop_transceiver_audio_faults_total{worker=\"0\",fault=\"missing_packets\"} 7",
             "firsthop_transceiver_capacity_sessions 20",
             "firsthop_transceiver_draining 0",
         ] {

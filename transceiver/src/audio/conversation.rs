@@ -63,6 +63,41 @@ pub struct ConversationCounters {
     pub unencoded: u64,
 }
 
+impl ConversationCounters {
+    /// What went wrong with audio, by the name under which metrics show it.
+    pub const FAULTS: [&'static str; 11] = [
+        "late_packets",
+        "missing_packets",
+        "stray_packets",
+        "discarded_packets",
+        "excess_packets",
+        "malformed_packets",
+        "concealed_samples",
+        "overrun_samples",
+        "unencoded_frames",
+        "underruns",
+        "dropped_events",
+    ];
+
+    /// How often each happened, in the order of [`Self::FAULTS`].
+    #[must_use]
+    pub fn faults(&self) -> [u64; Self::FAULTS.len()] {
+        [
+            self.uplink.reorder.late,
+            self.uplink.reorder.missing,
+            self.uplink.reorder.stray,
+            self.uplink.reorder.discarded,
+            self.uplink.excess,
+            self.uplink.malformed,
+            self.uplink.concealed,
+            self.overrun,
+            self.unencoded,
+            self.playout.underruns,
+            self.dropped_events,
+        ]
+    }
+}
+
 /// One call's audio.
 pub struct Conversation {
     uplink: Uplink,
@@ -122,12 +157,6 @@ impl Conversation {
     /// Media may be sent from here on: DTLS is up, and the channel is open or need not be waited for.
     pub fn start_playing(&mut self) {
         self.playing = true;
-    }
-
-    /// How many packets in a hundred the client reports as lost: sets the forward error correction.
-    pub fn set_expected_loss(&mut self, percent: u8) {
-        // Refused by no encoder: the value is capped. If it were, the call goes on with what was set.
-        let _ = self.encoder.set_expected_loss(percent);
     }
 
     /// The packet that is due at `now`, or `None`. Call until `None`.

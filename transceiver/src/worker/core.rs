@@ -434,6 +434,9 @@ impl Core {
         }
         let summary = slot.session.summary(now);
         let audio = &summary.audio;
+        for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
+            *sum += count;
+        }
         tracing::info!(
             session = id.0,
             created = slot.session.created(),
@@ -450,6 +453,15 @@ impl Core {
             packets_in = audio.uplink.received,
             frames_out = audio.playout.frames,
             underruns = audio.playout.underruns,
+            late = audio.uplink.reorder.late,
+            missing = audio.uplink.reorder.missing,
+            stray = audio.uplink.reorder.stray,
+            excess = audio.uplink.excess,
+            malformed = audio.uplink.malformed,
+            concealed_samples = audio.uplink.concealed,
+            overrun_samples = audio.overrun,
+            unencoded = audio.unencoded,
+            dropped_events = audio.dropped_events,
             "session ended"
         );
     }

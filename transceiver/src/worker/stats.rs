@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::audio::ConversationCounters;
 use crate::life::{EndReason, State};
 use crate::reason::{Drops, Reason};
 
@@ -18,6 +19,8 @@ pub struct Counters {
     pub connected: u64,
     /// Sessions ended, by reason.
     pub ended: [u64; EndReason::ALL.len()],
+    /// What went wrong with the audio of calls that have ended, in the order of [`ConversationCounters::FAULTS`].
+    pub audio: [u64; ConversationCounters::FAULTS.len()],
     /// Sessions now, by state.
     pub states: [u64; State::ALL.len()],
     /// Trunk datagrams received.
@@ -51,6 +54,8 @@ macro_rules! published {
             )*
             /// See [`Counters::ended`].
             pub ended: [AtomicU64; EndReason::ALL.len()],
+            /// See [`Counters::audio`].
+            pub audio: [AtomicU64; ConversationCounters::FAULTS.len()],
             /// See [`Counters::states`].
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
@@ -62,6 +67,9 @@ macro_rules! published {
             pub fn publish(&self, counters: &Counters, drops: &Drops) {
                 $(self.$name.store(counters.$name, Relaxed);)*
                 for (to, from) in self.ended.iter().zip(counters.ended) {
+                    to.store(from, Relaxed);
+                }
+                for (to, from) in self.audio.iter().zip(counters.audio) {
                     to.store(from, Relaxed);
                 }
                 for (to, from) in self.states.iter().zip(counters.states) {
