@@ -103,7 +103,7 @@ impl Owners {
                 .collect(),
             senders: (0..owners)
                 .map(|_| Sender {
-                    boot: BootId(rng.random()),
+                    boot: BootId::of_owner(rng.random()),
                     sequence: 0,
                     hop: NOWHERE,
                     builder: DatagramBuilder::new(datagram_len),

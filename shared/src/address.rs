@@ -143,8 +143,32 @@ id_type! {
     FlowHandle(u32)
 }
 id_type! {
-    /// A random name that a trunk sender takes when it starts; sequence numbers belong to it.
+    /// A name that a trunk sender takes when it starts: random but for the top bit, which tells owners from relays. Sequence
+    /// numbers belong to it.
     BootId(u32)
+}
+
+impl BootId {
+    /// The bit that says who sends. The tag covers it, so a datagram that is sent back the way it came is refused.
+    const OWNER: u32 = 1 << 31;
+
+    /// The boot id of a relay's core, from a random number: its datagrams go to owners.
+    #[must_use]
+    pub fn of_relay(random: u32) -> Self {
+        Self(random & !Self::OWNER)
+    }
+
+    /// The boot id of an owner's worker, from a random number: its datagrams go to relays.
+    #[must_use]
+    pub fn of_owner(random: u32) -> Self {
+        Self(random | Self::OWNER)
+    }
+
+    /// Whether the sender is an owner's worker; else it is a relay's core.
+    #[must_use]
+    pub fn is_owner(self) -> bool {
+        self.0 & Self::OWNER != 0
+    }
 }
 
 /// The id of a key in a keyring: 0 to 510.
@@ -265,6 +289,14 @@ mod tests {
             3,
         )));
         assert_eq!(scoped, ClientAddr::new(socket("[fe80::1]:7")));
+    }
+
+    #[test]
+    fn a_boot_id_says_who_sends_whatever_the_random_number() {
+        for random in [0, 7, u32::MAX, 1 << 31] {
+            assert!(BootId::of_owner(random).is_owner());
+            assert!(!BootId::of_relay(random).is_owner());
+        }
     }
 
     #[test]

@@ -21,6 +21,12 @@ pub enum ReadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A folder, a device or a pipe.
+    #[error("{path} is not a regular file")]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is larger than [`CONFIG_FILE_MAX`].
     #[error("{path} is larger than {CONFIG_FILE_MAX} bytes: is it the right file?")]
     TooLarge {
@@ -38,6 +44,12 @@ pub fn read_small_file(path: &Path) -> Result<String, ReadError> {
         path: path.to_owned(),
         source,
     };
+    // Opening a pipe waits for its other end, and whoever reloads would wait with it.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(ReadError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
     let file = std::fs::File::open(path).map_err(io)?;
     let mut text = String::new();
     file.take(CONFIG_FILE_MAX + 1)
@@ -161,6 +173,17 @@ mod tests {
         let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
         std::fs::remove_file(&file.0).expect("removable");
         assert!(reloader.poll().is_none());
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+        let file = TempFile::new("pipe", "one");
+        let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
+        std::fs::remove_file(&file.0).expect("removable");
+        let made = std::process::Command::new("mkfifo").arg(&file.0).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        let refused = reloader.poll().expect("a change");
+        assert!(matches!(refused, Err(ReadError::NotAFile { .. })));
     }
 
     #[test]

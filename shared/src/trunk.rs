@@ -10,10 +10,13 @@
 //! 3  1  shard (steers the receiver)          record type in the top three bits
 //! 4  2  key id                         3  1  ingress id
 //! 6  2  zero                           4  4  session
-//! 8  4  sender's boot id               8  4  flow handle
+//! 8  4  sender's boot id (1)           8  4  flow handle
 //! 12 4  sequence (per boot id)         12 2  client port
 //! 16 8  tag                            14 4|16 client address, then owner port and address (2 + 4|16) when flag 4 is set
 //! ```
+//!
+//! (1) Its top bit is set when an owner sends. Both ways share a key: without it, whoever can read the internal network could
+//! send an owner's datagrams back to the owner, and be taken for a relay.
 //!
 //! All integers are big-endian, all addresses canonical. The tag is SipHash-2-4 over header bytes 0 to 16 and every record
 //! header with its owner extension. Payloads are not covered: they are protected end to end.

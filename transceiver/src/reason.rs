@@ -40,6 +40,8 @@ reasons! {
     TrunkTag = "trunk_tag",
     /// A record in the datagram is malformed.
     TrunkRecord = "trunk_record",
+    /// An owner wrote the datagram, not a relay: somebody sent it back.
+    Reflected = "reflected",
     /// The datagram was seen before, or is older than the replay window.
     Replay = "replay",
     /// The datagram is for another worker.

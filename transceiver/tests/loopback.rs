@@ -237,7 +237,7 @@ impl Relay {
             owner: process.trunk,
             session: SessionId(id),
             shard: ShardId(shard),
-            boot: BootId(id),
+            boot: BootId::of_relay(id),
             sequence: 0,
             client,
             closed: false,

@@ -28,7 +28,8 @@ pub enum DownVerdict {
 }
 
 impl Router {
-    /// Accepts a datagram from the internal socket: its source, structure and tag, and that it is no replay.
+    /// Accepts a datagram from the internal socket: its source, structure and tag, that an owner wrote it, and that it is no
+    /// replay.
     ///
     /// # Errors
     /// Why it is dropped; already counted.
@@ -45,7 +46,9 @@ impl Router {
         };
         let accepted = opened.and_then(|datagram| {
             let header = &datagram.header;
-            if self.replay.accept(header.boot, header.sequence, now.secs()) {
+            if !header.boot.is_owner() {
+                Err(Reason::TrunkReflected)
+            } else if self.replay.accept(header.boot, header.sequence, now.secs()) {
                 Ok(datagram)
             } else {
                 Err(Reason::TrunkReplay)

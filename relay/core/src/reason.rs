@@ -93,6 +93,8 @@ reasons! {
     TrunkUnknownKey = "trunk_unknown_key",
     /// An internal datagram whose tag does not verify.
     TrunkTag = "trunk_tag",
+    /// An internal datagram that a relay wrote, not an owner: somebody sent it back.
+    TrunkReflected = "trunk_reflected",
     /// An internal datagram that was seen before, or is too old to tell.
     TrunkReplay = "trunk_replay",
     /// An internal datagram with a record that does not parse, or a packet record without a packet.

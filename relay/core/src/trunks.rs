@@ -459,7 +459,7 @@ impl Sender {
     }
 
     fn reboot(&mut self) {
-        self.boot = BootId(self.seed.hash(&self.boots.to_be_bytes()) as u32);
+        self.boot = BootId::of_relay(self.seed.hash(&self.boots.to_be_bytes()) as u32);
         self.boots += 1;
         self.sequence = 0;
     }

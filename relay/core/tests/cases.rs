@@ -3,8 +3,9 @@
 mod world;
 
 use firsthop_relay_core::{DownVerdict, Micros, Reason, Transport};
-use firsthop_shared::address::{ClusterId, FlowHandle};
-use firsthop_shared::trunk::RecordKind;
+use firsthop_shared::address::{BootId, ClusterId, FlowHandle};
+use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
+use firsthop_shared::trunk::{DatagramBuilder, RecordKind};
 
 use world::{Call, Relay, client, config, dtls, keyring, record, rtp, socket, who};
 
@@ -344,6 +345,14 @@ fn internal_datagrams_are_checked_before_they_are_believed() {
     assert_eq!(
         relay.down_bytes(call.owner, &good),
         Err(Reason::TrunkReplay)
+    );
+    // What a relay wrote to an owner has a good tag, too.
+    let mut builder = DatagramBuilder::new(TRUNK_DATAGRAM_MAX);
+    assert!(builder.push(&packet, b"x"));
+    let reflected = builder.finish(keys.active(), call.shard, BootId::of_relay(77), 1);
+    assert_eq!(
+        relay.down_bytes(call.owner, reflected),
+        Err(Reason::TrunkReflected)
     );
 
     let mut refused = |change: &dyn Fn(&mut firsthop_shared::trunk::RecordHeader)| {

@@ -39,7 +39,7 @@ impl Owner {
             socket,
             shard: ShardId(shard),
             keyring: keyring(7),
-            boot: BootId(0x5eed_0000 + u32::from(shard)),
+            boot: BootId::of_owner(0x5eed_0000 + u32::from(shard)),
             sequence: 0,
         }
     }

@@ -83,7 +83,7 @@ impl Core {
         identity: &'static Identity,
         random: fn() -> u64,
     ) -> Self {
-        let egress = Egress::new(settings.shard, BootId(random() as u32));
+        let egress = Egress::new(settings.shard, BootId::of_owner(random() as u32));
         Self {
             settings,
             shared,
@@ -116,6 +116,9 @@ impl Core {
             Ok(datagram) => datagram,
             Err(error) => return self.outbox.drops.count(error.into()),
         };
+        if datagram.header.boot.is_owner() {
+            return self.outbox.drops.count(Reason::Reflected);
+        }
         let secs = self.seconds(now);
         if !self
             .replay
@@ -475,7 +478,9 @@ impl Core {
     pub fn flush(&mut self, send: impl FnOnce(&[(Hop, &[u8])])) {
         let key = self.shared.keyring.active();
         let random = self.random;
-        let (datagrams, records) = self.egress.flush(key, || BootId(random() as u32), send);
+        let (datagrams, records) =
+            self.egress
+                .flush(key, || BootId::of_owner(random() as u32), send);
         self.counters.datagrams_out += datagrams;
         self.counters.records_out += records;
     }

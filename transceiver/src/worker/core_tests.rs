@@ -246,6 +246,15 @@ fn what_is_not_ours_is_dropped_and_counted() {
     rig.core.datagram(rig.relay, &good, rig.now);
     rig.core.datagram(rig.relay, &good, rig.now);
     assert_eq!(rig.drops(Reason::Replay), 1);
+    // What the worker itself wrote to a relay has a good tag, too.
+    let mut own = DatagramBuilder::new(TRUNK_DATAGRAM_MAX);
+    assert!(own.push(&check.0, &check.1));
+    let boot = BootId::of_owner(5);
+    let reflected = own
+        .finish(rig.keyring.active(), ShardId(3), boot, 1)
+        .to_vec();
+    rig.core.datagram(rig.relay, &reflected, rig.now);
+    assert_eq!(rig.drops(Reason::Reflected), 1);
     assert_eq!(rig.flush().len(), 2, "the first of the two was served");
 
     let close = RecordHeader {

@@ -216,7 +216,11 @@ impl Writer {
             assert!(self.builder.push(&header, &[0x80; 172]), "the records fit");
         }
         self.sequence += 1;
-        self.builder
-            .finish(self.keys.active(), ShardId(0), BootId(9), self.sequence)
+        self.builder.finish(
+            self.keys.active(),
+            ShardId(0),
+            BootId::of_owner(9),
+            self.sequence,
+        )
     }
 }

@@ -422,7 +422,7 @@ impl Relay {
         assert!(self.builder.push(record, payload));
         self.sequence += 1;
         self.builder
-            .finish(keys.active(), shard, BootId(77), self.sequence)
+            .finish(keys.active(), shard, BootId::of_owner(77), self.sequence)
             .to_vec()
     }
 
