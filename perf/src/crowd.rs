@@ -1,6 +1,6 @@
 //! The clients: thousands of flows with valid tokens, played by a handful of sockets.
 //!
-//! Each flow has an address of its own (see [`place`](crate::place)): a program under test cannot tell it from a client with
+//! Each flow has an address of its own (see [`place`]): a program under test cannot tell it from a client with
 //! a socket of its own, and one system call sends for 64 of them.
 
 use std::io;

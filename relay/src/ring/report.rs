@@ -59,7 +59,7 @@ pub enum RingError {
     /// A receive cannot be armed on one of the sockets.
     #[error("receiving failed on socket {socket}: {error}")]
     Receive {
-        /// Index of the socket, as in [`Received::socket`].
+        /// Index of the socket, as in [`Received::socket`](super::Received::socket).
         socket: u8,
         /// What the kernel said.
         error: io::Error,

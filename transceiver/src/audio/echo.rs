@@ -113,7 +113,7 @@ impl Echo {
         echo
     }
 
-    /// The playout that an echo needs: its delay as prebuffer, and room for [`MAX_DELAY`] and the piece that exceeds it.
+    /// The playout that an echo needs: its delay as prebuffer, and room for `MAX_DELAY` and the piece that exceeds it.
     pub fn playout_settings() -> PlayoutSettings {
         PlayoutSettings {
             capacity: MAX_DELAY + Duration::from_secs(1),

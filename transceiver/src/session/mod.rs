@@ -76,7 +76,7 @@ pub struct NewSession<'a> {
     pub advertised: Vec<Advertised>,
     /// Random: RTP and event ids begin with it.
     pub seed: u64,
-    /// How long it may take; [`limits::SESSION_MAX`] at most.
+    /// How long it may take; [`SESSION_MAX`](crate::limits::SESSION_MAX) at most.
     pub longest: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! A worker: one thread, one runtime, one trunk socket, and the sessions of one shard.
 //!
-//! [`Core`] decides everything and touches no socket and no clock; [`run`] feeds it in turns. Sessions need no lock, because
+//! [`Core`] decides everything and touches no socket and no clock; `run` feeds it in turns. Sessions need no lock, because
 //! the kernel delivers a shard's datagrams to its own worker.
 
 mod command;

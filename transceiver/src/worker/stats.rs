@@ -49,14 +49,14 @@ macro_rules! published {
         #[derive(Debug, Default)]
         pub struct WorkerStats {
             $(
-                #[doc = concat!("See [`Counters::", stringify!($name), "`].")]
+                #[doc = concat!("The worker's `", stringify!($name), "`.")]
                 pub $name: AtomicU64,
             )*
-            /// See [`Counters::ended`].
+            /// The worker's `ended`.
             pub ended: [AtomicU64; EndReason::ALL.len()],
-            /// See [`Counters::audio`].
+            /// The worker's `audio`.
             pub audio: [AtomicU64; ConversationCounters::FAULTS.len()],
-            /// See [`Counters::states`].
+            /// The worker's `states`.
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
             pub drops: [AtomicU64; Reason::ALL.len()],
