@@ -69,17 +69,23 @@ suite("another site's page", { timeout: 120_000 }, () => {
   });
 
   test("OpenAI's Agents SDK connects, sets its session and gets events", async () => {
+    // A page holds a client secret, which its server has minted with a key.
+    const minted = await fetch(`${URL_OF_API}/v1/realtime/client_secrets`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${KEY}`, 'Content-Type': 'application/json' },
+      body: '{}',
+    });
+    const { value: secret } = await minted.json();
     // The SDK's own bundle for browsers lies beside its modules.
     const modules = join(dirname(fileURLToPath(import.meta.resolve('@openai/agents-realtime'))), 'bundle');
     const html = `<!doctype html><title>SDK</title>
       <script type="module">
         import { OpenAIRealtimeWebRTC, RealtimeAgent, RealtimeSession } from '/modules/openai-realtime-agents.mjs';
-        // Its keys are the servers', so it wants to be told that a page may hold one.
-        const transport = new OpenAIRealtimeWebRTC({ baseUrl: '${URL_OF_API}/v1/realtime/calls', useInsecureApiKey: true });
+        const transport = new OpenAIRealtimeWebRTC({ baseUrl: '${URL_OF_API}/v1/realtime/calls' });
         const session = new RealtimeSession(new RealtimeAgent({ name: 'Echo', instructions: 'Repeat.' }), { transport });
         session.on('transport_event', ({ type }) => console.log(type));
         session.on('error', ({ error }) => console.error(JSON.stringify(error)));
-        await session.connect({ apiKey: '${KEY}' });
+        await session.connect({ apiKey: '${secret}' });
         console.log('connected', transport.callId);
         globalThis.hangUp = () => session.close();
       </script>`;
