@@ -23,7 +23,7 @@ from test_call import ONE_TURN, alike
 
 READY_SECONDS = 30.0
 #: Most is built already; what is not has features that only the tests' own build adds to.
-BUILD_SECONDS = 900
+BUILD_SECONDS = 500.0
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def programs_in(bed: Testbed) -> dict[str, int]:
     return found
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(600)
 def test_a_clean_clone_builds_runs_takes_a_call_and_stops_on_ctrl_c(
     bed: Testbed,
     launch: Callable[..., Program],

@@ -1,4 +1,4 @@
-//! Micro-benchmarks of what the relay does with a packet: `cargo bench -p firsthop-relay-core --bench decisions`.
+//! Micro-benchmarks of what the relay does with a packet: `cargo bench -p firsthop-relay-core --features criterion`.
 
 mod workload;
 

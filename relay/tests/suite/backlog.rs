@@ -1,0 +1,77 @@
+//! A relay that was held up finds full queues in both directions, and works them off.
+
+use crate::testbed::owner::{Owner, record};
+use crate::testbed::{Client, Testbed, rtp};
+
+/// As many voice-sized records as one datagram of a large path holds.
+const RECORDS: usize = 90;
+
+#[test]
+fn a_core_that_was_held_up_under_load_both_ways_goes_on() {
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let mut owner = Owner::bind(testbed.owner_address(0));
+    let client = testbed.client(0);
+    let check = testbed.check(owner.address(), 0, 7);
+    client.send(testbed.public(0), &check);
+    owner.receive_one();
+
+    relay.signal("STOP");
+    let header = record(client.address(), 0, 7);
+    let packet = [0x80; 80];
+    let records: Vec<_> = (0..RECORDS).map(|_| (header, packet.as_slice())).collect();
+    for _ in 0..300 {
+        owner.send(testbed.relay_internal(0), &records);
+    }
+    let stranger = testbed.client(1);
+    for _ in 0..4_000 {
+        stranger.send(testbed.public(0), &[0x7f; 20]);
+    }
+    relay.signal("CONT");
+
+    // Behind all that stands one more check: it comes through when everything before it was handled.
+    client.send(testbed.public(0), &check);
+    owner.receive_one();
+    relay.stop();
+}
+
+#[test]
+fn empty_datagrams_do_not_undo_the_packing_of_others() {
+    const PACKETS: usize = 200;
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let owner = Owner::bind(testbed.owner_address(0));
+    let client = testbed.client(0);
+    client.send(testbed.public(0), &testbed.check(owner.address(), 0, 7));
+    owner.receive_one();
+
+    relay.signal("STOP");
+    let stranger: Client = testbed.client(1);
+    for number in 0..PACKETS {
+        client.send(testbed.public(0), &rtp(number as u32));
+        stranger.send(testbed.public(0), &[]);
+    }
+    relay.signal("CONT");
+
+    let mut datagrams = 0;
+    let mut records = 0;
+    while records < PACKETS {
+        records += owner.receive().records.len();
+        datagrams += 1;
+    }
+    assert!(
+        datagrams * 2 < records,
+        "{records} records came in {datagrams} datagrams"
+    );
+    relay.stop();
+}
+
+#[test]
+fn half_a_request_to_the_admin_port_does_not_hold_up_the_end() {
+    use std::io::Write as _;
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let mut half = std::net::TcpStream::connect(testbed.admin()).expect("connected");
+    half.write_all(b"GET /metr").expect("sent");
+    relay.stop();
+}

@@ -1,0 +1,12 @@
+//! The relay from outside: its program and its pump over loopback sockets. One program, because each one more links all dependencies once more.
+
+mod backlog;
+mod cores;
+mod cost;
+mod drops;
+mod healing;
+mod ring;
+mod routing;
+mod settings;
+mod steering;
+mod testbed;

@@ -1,0 +1,85 @@
+//! Files that change while signaling runs: API keys, keyrings with rotation, the fleet.
+
+use crate::stage::{KEY, OFFER, Stage, Stub, key_file, told};
+use firsthop_shared::keyring::Masters;
+
+#[tokio::test]
+async fn keys_of_a_changed_file_count_from_then_on() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    stage.write("keys.toml", &key_file(&[("new", "another-key")]));
+    front.reload();
+    let told = told(front.call().await).await;
+    assert_eq!((told.status, told.code.as_str()), (401, "invalid_api_key"));
+    let response = front
+        .post("/v1/realtime/calls")
+        .bearer_auth("another-key")
+        .header("content-type", "application/sdp")
+        .body(OFFER)
+        .send()
+        .await
+        .expect("a response");
+    assert_eq!(response.status(), 201);
+    assert_eq!(stub.state().asked[0].client.as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn a_slip_in_a_file_shuts_nobody_out() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    for file in ["keys.toml", "api.toml", "data.toml", "fleet.toml"] {
+        stage.write(file, "[[key]\n");
+    }
+    front.reload();
+    assert_eq!(front.call().await.status(), 201);
+    std::fs::remove_file(stage.path("keys.toml")).expect("removed");
+    front.reload();
+    assert_eq!(front.call().await.status(), 201);
+    let text = front.door.metrics.text();
+    assert!(text.contains("reload_failures_total 4"), "{text}");
+
+    stage.write("keys.toml", &key_file(&[("dev", KEY)]));
+    front.reload();
+    assert!(front.door.metrics.text().contains("reloads_total 1"));
+}
+
+#[tokio::test]
+async fn calls_outlive_the_rotation_of_keys_until_theirs_is_removed() {
+    let stage = Stage::new();
+    let mut masters = Masters::new([7; 32]);
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    let (first, second) = (front.call_id().await, front.call_id().await);
+
+    let added = masters.add([8; 32]).expect("a free id");
+    masters.activate(added.get()).expect("known");
+    stage.write_keyrings(&masters);
+    front.reload();
+    // The owner learnt the key before signaling minted with it.
+    stub.learn(&stage);
+    let third = front.call_id().await;
+    assert_ne!(first[..6], third[..6], "the new call names the new key");
+    assert_eq!(front.hang_up(&first).await.status(), 200);
+
+    masters.remove(1).expect("not active");
+    stage.write_keyrings(&masters);
+    front.reload();
+    assert_eq!(told(front.hang_up(&second).await).await.status, 404);
+    assert_eq!(front.hang_up(&third).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_new_ingress_is_advertised_without_a_restart() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    stage.write(
+        "fleet.toml",
+        "[[cluster]]\nid = 1\nname = \"one\"\n[[ingress]]\nid = 9\nipv4 = \"203.0.113.1:3478\"\n",
+    );
+    front.reload();
+    assert_eq!(front.call().await.status(), 201);
+    assert_eq!(stub.state().asked[0].ingresses, [9]);
+}

@@ -1,0 +1,9 @@
+//! The transceiver from outside: sessions with a real client, in memory and over loopback. One program, because each one more links all dependencies once more.
+
+mod audio;
+mod calls;
+mod cost;
+mod hostile;
+mod loopback;
+mod offers;
+mod peer;

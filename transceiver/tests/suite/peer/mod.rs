@@ -1,0 +1,641 @@
+//! A client on a simulated network and a simulated clock: str0m in the browser's role, with Opus and a NAT of its own.
+//!
+//! Nothing here sleeps. [`Call::run`] steps from one due thing to the next: a packet that arrives, or a deadline of either
+//! side. Both directions take [`LATENCY`].
+
+use std::collections::VecDeque;
+use std::f32::consts::TAU;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use firsthop_shared::address::{
+    ClientAddr, ClusterId, FlowHandle, Hop, IngressId, OwnerAddr, Restart, SessionId, ShardId,
+};
+use firsthop_shared::keyring::{DataKeyring, Masters};
+use firsthop_shared::token::{self, Route};
+use firsthop_transceiver::dtls::Identity;
+use firsthop_transceiver::life::State;
+use firsthop_transceiver::limits;
+use firsthop_transceiver::sdp::OfferError;
+use firsthop_transceiver::session::{
+    Advertised, Arrival, Credentials, NewSession, Outbox, Outgoing, Session,
+};
+use str0m::change::{SdpAnswer, SdpPendingOffer};
+use str0m::channel::ChannelId;
+use str0m::media::{Direction, MediaKind, Mid, Pt};
+use str0m::net::{Protocol, Receive};
+use str0m::rtp::RtpWrite;
+use str0m::{Candidate, Event, Input, Output, Rtc, RtcConfig};
+
+/// One way between client and owner.
+pub(crate) const LATENCY: Duration = Duration::from_millis(10);
+
+pub(crate) const CREATED: u64 = 1_700_000_000_000;
+
+pub(crate) fn addr(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+pub(crate) fn keyring() -> DataKeyring {
+    let masters = Masters::new([7; 32]);
+    DataKeyring::parse(&masters.data_toml()).expect("a keyring")
+}
+
+pub(crate) fn owner() -> OwnerAddr {
+    OwnerAddr::new(addr("127.0.0.1:5000"))
+}
+
+pub(crate) fn route(session: SessionId, restart: u8) -> Route {
+    Route {
+        cluster: ClusterId(1),
+        owner: owner(),
+        shard: ShardId(0),
+        restart: Restart(restart),
+        session,
+    }
+}
+
+pub(crate) fn credentials(session: SessionId, restart: u8) -> Credentials {
+    let keyring = keyring();
+    let ufrag = token::mint(keyring.active(), &route(session, restart));
+    let password = token::ice_password(&keyring, ufrag.as_bytes()).expect("a password");
+    Credentials { ufrag, password }
+}
+
+fn mids(sdp: &str) -> String {
+    let mids: Vec<_> = sdp
+        .lines()
+        .filter_map(|l| l.strip_prefix("a=mid:"))
+        .collect();
+    mids.join(" ")
+}
+
+/// Voiced speech, roughly: pulses of a voice through three formants, in syllables.
+pub(crate) struct Speaker {
+    n: u64,
+    states: [[f32; 2]; 3],
+    noise: u32,
+}
+
+impl Default for Speaker {
+    fn default() -> Self {
+        Self {
+            n: 0,
+            states: [[0.0; 2]; 3],
+            noise: 1,
+        }
+    }
+}
+
+impl Speaker {
+    /// The next 20 ms at 48 kHz.
+    pub(crate) fn frame(&mut self) -> Vec<i16> {
+        (0..960).map(|_| self.sample()).collect()
+    }
+
+    fn sample(&mut self) -> i16 {
+        const RATE: f32 = 48_000.0;
+        let t = self.n as f32 / RATE;
+        self.n += 1;
+        let pitch = 120.0 + 15.0 * (TAU * 2.5 * t).sin();
+        let period = (RATE / pitch) as u64;
+        self.noise = self
+            .noise
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        let hiss = (self.noise >> 16) as f32 / 65_536.0 - 0.5;
+        let pulse = if self.n.is_multiple_of(period.max(1)) {
+            30.0
+        } else {
+            0.0
+        };
+        let syllable = (TAU * 4.0 * t).sin().max(0.0);
+        let open = 0.5 + 0.5 * (TAU * 1.7 * t).sin();
+        let formants = [
+            (400.0 + 400.0 * open, 80.0),
+            (1_200.0 + 600.0 * open, 100.0),
+            (2_600.0, 150.0),
+        ];
+        let input = pulse + hiss * 0.3;
+        let mut out = 0.0;
+        for ((frequency, width), state) in formants.into_iter().zip(&mut self.states) {
+            let r = (-std::f32::consts::PI * width / RATE).exp();
+            let c = 2.0 * r * (TAU * frequency / RATE).cos();
+            let y = input * (1.0 - r) + c * state[0] - r * r * state[1];
+            state[1] = state[0];
+            state[0] = y;
+            out += y;
+        }
+        (out * syllable * 4_000.0).clamp(-30_000.0, 30_000.0) as i16
+    }
+}
+
+/// What the client knows of its call.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// Text messages on the channel, as `(when, text)`.
+    pub(crate) events: Vec<(Instant, String)>,
+    /// Decoded audio packets: when, RMS.
+    pub(crate) audio: Vec<(Instant, f32)>,
+    /// Packets with the marker bit.
+    pub(crate) markers: usize,
+    pub(crate) packets: usize,
+    pub(crate) closed: bool,
+    pub(crate) connected: Option<Instant>,
+}
+
+impl Heard {
+    /// The types of the events, in order.
+    pub(crate) fn types(&self) -> Vec<String> {
+        self.events
+            .iter()
+            .map(|(_, text)| {
+                let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+                value["type"].as_str().expect("a type").to_owned()
+            })
+            .collect()
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) rtc: Rtc,
+    pub(crate) local: SocketAddr,
+    /// Where the NAT puts it.
+    pub(crate) public: ClientAddr,
+    pub(crate) heard: Heard,
+    pub(crate) channel: Option<ChannelId>,
+    /// The label of the channel that the offer opens.
+    pub(crate) label: String,
+    pub(crate) mid: Option<Mid>,
+    pub(crate) pt: Option<Pt>,
+    pub(crate) deadline: Instant,
+    speaker: Speaker,
+    pub(crate) speaking: bool,
+    pub(crate) next_frame: Option<Instant>,
+    sequence: u64,
+    timestamp: u32,
+    encoder: opus::Encoder,
+    decoder: opus::Decoder,
+}
+
+type LoseUp = Box<dyn FnMut(&Arrival, &[u8]) -> bool>;
+type DelayUp = Box<dyn Fn(&[u8]) -> Duration>;
+type LoseDown = Box<dyn FnMut(&Outgoing) -> bool>;
+type Up = (Instant, Arrival, Vec<u8>);
+type Down = (Instant, Outgoing);
+
+/// A call: the client, the session, and the network between them.
+pub(crate) struct Call {
+    pub(crate) now: Instant,
+    pub(crate) client: Client,
+    pub(crate) session: Session,
+    pub(crate) out: Outbox,
+    pub(crate) hop: Hop,
+    pub(crate) handle: FlowHandle,
+    pub(crate) ingresses: Vec<Advertised>,
+    up: VecDeque<Up>,
+    down: VecDeque<Down>,
+    /// Everything the session sent, with the time.
+    pub(crate) sent: Vec<(Instant, Outgoing)>,
+    /// Drops what the client sends, when it says so.
+    pub(crate) lose_up: LoseUp,
+    /// How much longer than [`LATENCY`] a packet of the client's takes.
+    pub(crate) delay_up: DelayUp,
+    /// Drops what the session sends, when it says so.
+    pub(crate) lose_down: LoseDown,
+    pub(crate) answer: String,
+    pub(crate) id: SessionId,
+}
+
+pub(crate) fn two_ingresses() -> Vec<Advertised> {
+    vec![
+        Advertised {
+            ingress: IngressId(0),
+            address: addr("203.0.113.10:3478"),
+        },
+        Advertised {
+            ingress: IngressId(1),
+            address: addr("203.0.113.20:3478"),
+        },
+    ]
+}
+
+pub(crate) fn make_session(
+    id: SessionId,
+    offer: &str,
+    ingresses: &[Advertised],
+    longest: Duration,
+    now: Instant,
+) -> Result<(Session, String), OfferError> {
+    let new = NewSession {
+        id,
+        created: CREATED,
+        credentials: credentials(id, 0),
+        offer,
+        advertised: ingresses.to_vec(),
+        seed: 0x1234_5678_9abc_def0,
+        longest,
+    };
+    let mut out = Outbox::default();
+    let made = Session::create(Identity::process().expect("identity"), new, now, &mut out)?;
+    assert!(out.sends.is_empty(), "nothing leaves before a check came");
+    Ok(made)
+}
+
+impl Client {
+    pub(crate) fn new(now: Instant) -> Self {
+        let identity = Identity::process().expect("an identity");
+        let local = addr("192.168.1.5:40000");
+        let mut rtc = RtcConfig::new()
+            .set_crypto_provider(identity.provider())
+            .set_rtp_mode(true)
+            .clear_codecs()
+            .enable_opus(true, false)
+            .build(now);
+        rtc.add_local_candidate(Candidate::host(local, "udp").expect("a candidate"));
+        Self {
+            rtc,
+            local,
+            public: ClientAddr::new(addr("198.51.100.7:61000")),
+            heard: Heard::default(),
+            channel: None,
+            label: "oai-events".to_owned(),
+            mid: None,
+            pt: None,
+            deadline: now,
+            speaker: Speaker::default(),
+            speaking: false,
+            next_frame: None,
+            sequence: 1_000,
+            timestamp: 77,
+            encoder: opus::Encoder::new(48_000, opus::Channels::Mono, opus::Application::Voip)
+                .expect("an encoder"),
+            decoder: opus::Decoder::new(48_000, opus::Channels::Mono).expect("a decoder"),
+        }
+    }
+
+    pub(crate) fn offer(&mut self, channel: bool) -> (String, SdpPendingOffer) {
+        let mut api = self.rtc.sdp_api();
+        self.mid = Some(api.add_media(MediaKind::Audio, Direction::SendRecv, None, None, None));
+        if channel {
+            self.channel = Some(api.add_channel(self.label.clone()));
+        }
+        let (offer, pending) = api.apply().expect("changes");
+        (offer.to_sdp_string(), pending)
+    }
+
+    pub(crate) fn accept(&mut self, pending: SdpPendingOffer, answer: &str) {
+        // The engine in the client's role insists on what embedded clients do without.
+        let mut text = answer.replace("RTP/SAVP ", "RTP/SAVPF ");
+        if !text.contains("a=group:") {
+            text = text.replacen(
+                "t=0 0\r\n",
+                &format!("t=0 0\r\na=group:BUNDLE {}\r\n", mids(answer)),
+                1,
+            );
+        }
+        let answer =
+            SdpAnswer::from_sdp_string(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"));
+        self.rtc
+            .sdp_api()
+            .accept_answer(pending, answer)
+            .expect("an acceptable answer");
+    }
+
+    pub(crate) fn event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Connected => self.heard.connected = Some(now),
+            Event::Closed => self.heard.closed = true,
+            Event::ChannelData(data) => {
+                let text = String::from_utf8(data.data).expect("text");
+                self.heard.events.push((now, text));
+            }
+            Event::RtpPacket(packet) => {
+                let mut pcm = [0i16; 5_760];
+                let samples = self
+                    .decoder
+                    .decode(&packet.payload, &mut pcm, false)
+                    .expect("Opus");
+                let energy: f32 = pcm[..samples].iter().map(|s| f32::from(*s).powi(2)).sum();
+                self.heard
+                    .audio
+                    .push((now, (energy / samples as f32).sqrt()));
+                self.heard.packets += 1;
+                self.heard.markers += usize::from(packet.header.marker);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn speak(&mut self, now: Instant) {
+        let Some(mid) = self.mid else { return };
+        let silent;
+        let pcm = if self.speaking {
+            self.speaker.frame()
+        } else {
+            silent = vec![0i16; 960];
+            silent
+        };
+        let payload = self.encoder.encode_vec(&pcm, 1_275).expect("Opus");
+        let pt = *self.pt.get_or_insert_with(|| {
+            self.rtc
+                .media(mid)
+                .and_then(|media| media.remote_pts().first().copied())
+                .expect("a payload type")
+        });
+        let mut api = self.rtc.direct_api();
+        let Some(stream) = api.stream_tx_by_mid(mid, None) else {
+            return;
+        };
+        stream.write_rtp(RtpWrite::new(
+            pt,
+            self.sequence.into(),
+            self.timestamp,
+            now,
+            payload,
+        ));
+        self.sequence += 1;
+        self.timestamp = self.timestamp.wrapping_add(960);
+    }
+}
+
+impl Call {
+    /// A call with a channel, answered, nothing sent yet.
+    pub(crate) fn new(seed: u32) -> Self {
+        Self::with(seed, true, &two_ingresses(), |offer| offer)
+    }
+
+    pub(crate) fn with(
+        id: u32,
+        channel: bool,
+        ingresses: &[Advertised],
+        edit: impl FnOnce(String) -> String,
+    ) -> Self {
+        Self::lasting(id, channel, ingresses, limits::SESSION_MAX, edit)
+    }
+
+    /// The same for a call that may last so long.
+    pub(crate) fn lasting(
+        id: u32,
+        channel: bool,
+        ingresses: &[Advertised],
+        longest: Duration,
+        edit: impl FnOnce(String) -> String,
+    ) -> Self {
+        let now = Instant::now();
+        Self::of(id, Client::new(now), channel, ingresses, longest, edit, now)
+    }
+
+    /// The same for a client that was made at `now`.
+    pub(crate) fn of(
+        id: u32,
+        mut client: Client,
+        channel: bool,
+        ingresses: &[Advertised],
+        longest: Duration,
+        edit: impl FnOnce(String) -> String,
+        now: Instant,
+    ) -> Self {
+        let id = SessionId(id);
+        let (offer, pending) = client.offer(channel);
+        let offer = edit(offer);
+        let (session, answer) =
+            make_session(id, &offer, ingresses, longest, now).expect("an answer");
+        client.accept(pending, &answer);
+        Self {
+            now,
+            client,
+            session,
+            out: Outbox::default(),
+            hop: Hop::new(addr("127.0.0.1:4000")),
+            handle: FlowHandle(99),
+            ingresses: ingresses.to_vec(),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            sent: Vec::new(),
+            lose_up: Box::new(|_, _| false),
+            delay_up: Box::new(|_| Duration::ZERO),
+            lose_down: Box::new(|_| false),
+            answer,
+            id,
+        }
+    }
+
+    /// A call that is live, its channel open.
+    pub(crate) fn live(id: u32) -> Self {
+        let mut call = Self::new(id);
+        call.until(Duration::from_secs(5), |call| {
+            call.session.state() == State::Live && !call.client.heard.events.is_empty()
+        });
+        call
+    }
+
+    /// An ICE restart by the client, through the owner.
+    pub(crate) fn restart(&mut self, restart: u8) -> Result<String, OfferError> {
+        self.restart_with(restart, |offer| offer)
+    }
+
+    /// The same with an offer that was changed on its way.
+    pub(crate) fn restart_with(
+        &mut self,
+        restart: u8,
+        edit: impl FnOnce(String) -> String,
+    ) -> Result<String, OfferError> {
+        let mut api = self.client.rtc.sdp_api();
+        api.ice_restart(true);
+        let (offer, pending) = api.apply().expect("changes");
+        self.renegotiate(restart, &edit(offer.to_sdp_string()), pending)
+    }
+
+    /// Changes what the client does with its audio, through the owner.
+    pub(crate) fn direct(&mut self, direction: Direction) -> Result<String, OfferError> {
+        let mid = self.client.mid.expect("an audio section");
+        let mut api = self.client.rtc.sdp_api();
+        api.set_direction(mid, direction);
+        let (offer, pending) = api.apply().expect("changes");
+        self.renegotiate(0, &offer.to_sdp_string(), pending)
+    }
+
+    fn renegotiate(
+        &mut self,
+        restart: u8,
+        offer: &str,
+        pending: SdpPendingOffer,
+    ) -> Result<String, OfferError> {
+        let advertised = self.ingresses.clone();
+        let credentials = credentials(self.id, restart);
+        let answer =
+            self.session
+                .restart(credentials, offer, &advertised, self.now, &mut self.out)?;
+        self.flush_session();
+        self.client.accept(pending, &answer);
+        Ok(answer)
+    }
+
+    /// What a packet from the client to an ingress looks like to the owner.
+    pub(crate) fn arrival(&self, ingress: IngressId) -> Arrival {
+        Arrival {
+            client: self.client.public,
+            ingress,
+            tcp: false,
+            hop: self.hop,
+            handle: self.handle,
+        }
+    }
+
+    /// Speaks (or is silent, in packets) from now on.
+    pub(crate) fn speak(&mut self, speaking: bool) {
+        self.client.speaking = speaking;
+        self.client.next_frame.get_or_insert(self.now);
+    }
+
+    /// Sends a message on the channel.
+    pub(crate) fn say(&mut self, text: &str) {
+        let id = self.client.channel.expect("a channel");
+        let mut channel = self.client.rtc.channel(id).expect("an open channel");
+        assert!(channel.write(false, text.as_bytes()).expect("written"));
+        self.drain_client();
+    }
+
+    pub(crate) fn inject(&mut self, from: Arrival, packet: &[u8]) {
+        self.session.receive(from, packet, self.now, &mut self.out);
+        self.flush_session();
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.step(end) {}
+        self.now = end;
+    }
+
+    /// Runs until `done`, and fails when that takes longer than `limit`.
+    pub(crate) fn until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) {
+        let end = self.now + limit;
+        while !done(self) {
+            assert!(self.step(end), "not within {limit:?}: {}", self.describe());
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "session {:?}, client connected {:?}, events {:?}, drops {:?}",
+            self.session.state(),
+            self.client.heard.connected,
+            self.client.heard.types(),
+            self.out.drops,
+        )
+    }
+
+    /// Does the next due thing, unless it is due after `end`.
+    fn step(&mut self, end: Instant) -> bool {
+        self.drain_client();
+        self.flush_session();
+        let due = [
+            self.up.front().map(|(at, ..)| *at),
+            self.down.front().map(|(at, _)| *at),
+            Some(self.client.deadline),
+            self.client.next_frame,
+            self.session.deadline(|at| at),
+        ];
+        let at = due.into_iter().flatten().min().expect("a client deadline");
+        if at > end {
+            return false;
+        }
+        // At least a little: some deadlines lie in the past, and time must not stand still.
+        self.now = at.max(self.now + Duration::from_micros(10));
+        let now = self.now;
+
+        while self.up.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, from, packet)) = self.up.pop_front() else {
+                break;
+            };
+            self.session.receive(from, &packet, now, &mut self.out);
+            self.flush_session();
+        }
+        while self.down.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, packet)) = self.down.pop_front() else {
+                break;
+            };
+            self.deliver(&packet);
+        }
+        if self.session.deadline(|at| at).is_some_and(|at| at <= now) {
+            self.session.timeout(now, &mut self.out);
+            self.flush_session();
+        }
+        if self.client.next_frame.is_some_and(|at| at <= now) {
+            if self.client.heard.connected.is_some() {
+                self.client.speak(now);
+                self.drain_client();
+                self.client
+                    .rtc
+                    .handle_input(Input::Timeout(now))
+                    .expect("a timeout");
+            }
+            self.client.next_frame = Some(now + Duration::from_millis(20));
+        }
+        if self.client.deadline <= now {
+            self.client
+                .rtc
+                .handle_input(Input::Timeout(now))
+                .expect("a timeout");
+        }
+        self.drain_client();
+        true
+    }
+
+    fn deliver(&mut self, packet: &Outgoing) {
+        if packet.to.key.client != self.client.public {
+            return;
+        }
+        let source = self
+            .ingresses
+            .iter()
+            .find(|a| a.ingress == packet.to.key.ingress)
+            .expect("an advertised ingress")
+            .address;
+        let receive = Receive::new(Protocol::Udp, source, self.client.local, &packet.payload)
+            .expect("a packet of WebRTC");
+        self.client
+            .rtc
+            .handle_input(Input::Receive(self.now, receive))
+            .expect("received");
+        self.drain_client();
+    }
+
+    fn drain_client(&mut self) {
+        loop {
+            match self.client.rtc.poll_output().expect("output") {
+                Output::Timeout(at) => {
+                    self.client.deadline = at;
+                    return;
+                }
+                Output::Event(event) => self.client.event(event, self.now),
+                Output::Transmit(transmit) => {
+                    let Some(a) = self
+                        .ingresses
+                        .iter()
+                        .find(|a| a.address == transmit.destination)
+                    else {
+                        panic!("the client sends to {}", transmit.destination);
+                    };
+                    let from = self.arrival(a.ingress);
+                    let packet: Vec<u8> = transmit.contents.into();
+                    if !(self.lose_up)(&from, &packet) {
+                        let at = self.now + LATENCY + (self.delay_up)(&packet);
+                        let place = self.up.partition_point(|(other, ..)| *other <= at);
+                        self.up.insert(place, (at, from, packet));
+                    }
+                }
+            }
+        }
+    }
+
+    fn flush_session(&mut self) {
+        for outgoing in self.out.sends.drain(..) {
+            self.sent.push((self.now, outgoing.clone()));
+            if !(self.lose_down)(&outgoing) {
+                self.down.push_back((self.now + LATENCY, outgoing));
+            }
+        }
+    }
+}
