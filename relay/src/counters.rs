@@ -59,6 +59,7 @@ pub const COUNTERS: &[Value] = values! {
     "downlink_bytes", "Bytes of packets accepted for clients", |s| s.router.downlink_bytes;
     "client_packets_sent", "Packets to clients that the kernel took", |s| s.ring.packets_sent;
     "client_bytes_sent", "Bytes of packets to clients that the kernel took", |s| s.ring.packet_bytes_sent;
+    "client_trains_sent", "Sends of several packets of one length to one client at once", |s| s.ring.trains_sent;
     "claims_bound", "Claims on an address made by a verified request", |s| s.router.claims_bound;
     "claims_restored", "Claims on an address restored from a downlink record", |s| s.router.claims_restored;
     "claims_proven", "Provisional claims that an owner proved", |s| s.router.claims_proven;

@@ -25,9 +25,18 @@ pub const INTERNAL_BUFFER_LEN: usize = 9 * 1_024;
 /// Trunk datagrams of a core that may be under way to the kernel.
 pub const MESSAGE_SLOTS: u16 = 256;
 
+/// Trains of packets to one client that may be under way to the kernel; with more, packets go one by one.
+pub const TRAIN_SLOTS: u16 = 64;
+
+/// Packets of a train at the most: what every kernel with `UDP_SEGMENT` cuts.
+pub const TRAIN_MAX: usize = 64;
+
 /// Datagrams that a core may have taken and not yet handled: one for each receive buffer, so that there is always room for
 /// all that the completion queue brings. Sends complete behind receives in that queue, and they free what receives wait for.
 pub const RECEIVED_MAX: usize = PUBLIC_BUFFERS as usize + INTERNAL_BUFFERS as usize;
+
+/// Packets whose flows are looked up ahead at a time, so that waits for memory overlap.
+pub const LOOK_AHEAD: usize = 32;
 
 /// A turn with fewer datagrams than this found nothing waiting: the core has time, and trunks are flushed at once.
 ///
@@ -117,6 +126,7 @@ const _: () = {
             && HEADROOM + CLIENT_PACKET_MAX + RECORD_HEADER_MAX <= PUBLIC_BUFFER_LEN
     );
     assert!(HEADROOM + TRUNK_DATAGRAM_MAX <= INTERNAL_BUFFER_LEN);
+    assert!(TRAIN_MAX <= TRUNK_RECORDS_MAX);
     // One datagram's records must fit into an empty turn, or it would never be sent on.
     assert!(TRUNK_RECORDS_MAX + MESSAGE_RESERVE + LISTEN_MAX + 2 < RING_ENTRIES as usize);
     assert!(MESSAGE_SLOTS < RING_ENTRIES && LISTEN_MAX < u8::MAX as usize);

@@ -32,7 +32,7 @@ use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 use buffers::BufferPool;
 pub use report::{RingCounters, RingError};
-use sends::{Message, Packet, Slots};
+use sends::{Message, Packet, Slots, Train};
 
 use crate::limits;
 
@@ -124,6 +124,7 @@ enum Kind {
     Message = 2,
     Packet = 3,
     Wake = 4,
+    Train = 5,
 }
 
 impl Kind {
@@ -137,6 +138,7 @@ impl Kind {
             2 => Some(Self::Message),
             3 => Some(Self::Packet),
             4 => Some(Self::Wake),
+            5 => Some(Self::Train),
             _ => None,
         };
         (kind, data as u16)
@@ -174,6 +176,9 @@ pub struct Ring {
     internal: ManuallyDrop<BufferPool>,
     messages: ManuallyDrop<Slots<Message>>,
     packets: ManuallyDrop<Slots<Packet>>,
+    trains: ManuallyDrop<Slots<Train>>,
+    /// Whether the kernel cuts trains: not on a device that computes no checksums.
+    segments: bool,
     /// For each socket whether its multishot receive is armed. The internal socket is the last.
     armed: Box<[bool]>,
     /// What every receive asks for: a name of `NAME_LEN` bytes, no control data, a buffer of the kernel's choice.
@@ -265,6 +270,8 @@ impl Ring {
             internal: ManuallyDrop::new(internal),
             messages: ManuallyDrop::new(Slots::messages(limits::MESSAGE_SLOTS)),
             packets: ManuallyDrop::new(Slots::packets(size.queue)),
+            trains: ManuallyDrop::new(Slots::trains(limits::TRAIN_SLOTS)),
+            segments: true,
             armed: vec![false; sockets].into_boxed_slice(),
             receive: ManuallyDrop::new(receive),
             wake_armed: false,
@@ -454,6 +461,7 @@ impl Drop for Ring {
             ManuallyDrop::drop(&mut self.internal);
             ManuallyDrop::drop(&mut self.messages);
             ManuallyDrop::drop(&mut self.packets);
+            ManuallyDrop::drop(&mut self.trains);
             ManuallyDrop::drop(&mut self.receive);
             ManuallyDrop::drop(&mut self.wake_count);
         }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_relay_core::limits::EXPIRY_BUDGET;
 use firsthop_relay_core::{
-    BufferId as RouterBuffer, DownVerdict, Micros, Reason, Router, Transport, Verdict,
+    BufferId as RouterBuffer, DownVerdict, Micros, Reason, Router, Source, Transport, Verdict,
 };
 use firsthop_shared::address::{ClientAddr, Hop, IngressId};
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
@@ -206,36 +206,57 @@ impl Shard {
     fn handle_received(&mut self, now: Micros) {
         let mut received = std::mem::take(&mut self.received);
         let mut waiting = 0;
-        for at in 0..received.len() {
-            let one = received[at];
-            if one.socket != self.ring.internal_socket() {
-                self.uplink(now, &one);
-            } else if waiting == 0
-                && self.ring.room() >= TRUNK_RECORDS_MAX + limits::MESSAGE_RESERVE
-            {
-                self.downlink(now, &one);
-            } else {
-                received[waiting] = one;
-                waiting += 1;
+        let mut at = 0;
+        while at < received.len() {
+            let batch = at..received.len().min(at + limits::LOOK_AHEAD);
+            let sources = self.look_ahead(&received[batch.clone()]);
+            for (source, i) in sources.into_iter().zip(batch.clone()) {
+                let one = received[i];
+                if one.socket != self.ring.internal_socket() {
+                    self.uplink(now, source.as_ref(), &one);
+                } else if waiting == 0
+                    && self.ring.room() >= TRUNK_RECORDS_MAX + limits::MESSAGE_RESERVE
+                {
+                    self.downlink(now, &one);
+                } else {
+                    received[waiting] = one;
+                    waiting += 1;
+                }
             }
+            at = batch.end;
         }
         received.truncate(waiting);
         self.received = received;
     }
 
+    /// Makes the sources of a batch of packets, and has the flow table loaded that they will need; nothing for what is not a
+    /// client's packet as a whole.
+    fn look_ahead(&self, batch: &[Received]) -> [Option<Source>; limits::LOOK_AHEAD] {
+        let mut sources = [None; limits::LOOK_AHEAD];
+        for (source, one) in sources.iter_mut().zip(batch) {
+            if let (Some(path), Some(from), false) = (
+                self.public.get(usize::from(one.socket)),
+                one.from,
+                one.truncated,
+            ) {
+                let client = ClientAddr::new(from);
+                *source = Some(self.router.source(path.ingress, Transport::Udp, client));
+            }
+        }
+        for source in sources.iter().flatten() {
+            self.router.warm(source);
+        }
+        sources
+    }
+
     /// A client's packet.
-    fn uplink(&mut self, now: Micros, received: &Received) {
+    fn uplink(&mut self, now: Micros, source: Option<&Source>, received: &Received) {
         let buffer = received.buffer;
         let payload = HEADROOM..HEADROOM + received.len;
-        let path = self.public[usize::from(received.socket)];
-        let records = match received.from {
-            Some(from) if !received.truncated => {
-                let client = ClientAddr::new(from);
+        let records = match source {
+            Some(source) => {
                 let packet = &self.ring.bytes(buffer)[payload.clone()];
-                match self
-                    .router
-                    .uplink(now, path.ingress, Transport::Udp, client, packet)
-                {
+                match self.router.uplink(now, source, packet) {
                     Verdict::Forward(forward) => {
                         let frame = self.ring.bytes_mut(buffer);
                         let name = RouterBuffer(buffer.to_raw());
@@ -244,12 +265,11 @@ impl Shard {
                     Verdict::Drop(_) => 0,
                 }
             }
-            Some(_) => {
-                self.router.count(Reason::Oversize);
-                0
-            }
             None => {
-                self.router.count(Reason::ReceiveError);
+                self.router.count(match received.from {
+                    Some(_) => Reason::Oversize,
+                    None => Reason::ReceiveError,
+                });
                 0
             }
         };
@@ -263,13 +283,29 @@ impl Shard {
     /// An owner's datagram.
     fn downlink(&mut self, now: Micros, received: &Received) {
         self.decide_downlink(now, received);
-        for packet in self.outgoing.drain(..) {
-            // A refusal is counted by the ring. It cannot happen: there is room for every record of a datagram.
-            let _ =
-                self.ring
-                    .send_packet(packet.socket, packet.client, received.buffer, packet.range);
+        let buffer = received.buffer;
+        let mut rest = &self.outgoing[..];
+        while let Some(first) = rest.first() {
+            let (train, behind) = rest.split_at(train_len(rest));
+            rest = behind;
+            let ranges = train.iter().map(|packet| packet.range.clone());
+            if train.len() > 1
+                && self
+                    .ring
+                    .send_train(first.socket, first.client, buffer, ranges)
+            {
+                continue;
+            }
+            for packet in train {
+                let range = packet.range.clone();
+                // A refusal is counted by the ring. It cannot happen: there is room for every record of a datagram.
+                let _ = self
+                    .ring
+                    .send_packet(packet.socket, packet.client, buffer, range);
+            }
         }
-        self.ring.release(received.buffer);
+        self.outgoing.clear();
+        self.ring.release(buffer);
     }
 
     /// Lists in `outgoing` what a datagram brings for clients.
@@ -376,6 +412,62 @@ impl Shard {
     }
 }
 
+/// How many of the packets at the front can leave as one train: to one client, all of one length, the last perhaps shorter.
+fn train_len(packets: &[Outgoing]) -> usize {
+    let Some(first) = packets.first() else {
+        return 0;
+    };
+    let mut train = 1;
+    for packet in &packets[1..] {
+        let fits = train < limits::TRAIN_MAX
+            && packet.socket == first.socket
+            && packet.client == first.client
+            && (1..=first.range.len()).contains(&packet.range.len());
+        if !fits {
+            break;
+        }
+        train += 1;
+        if packet.range.len() < first.range.len() {
+            break;
+        }
+    }
+    train
+}
+
 fn micros(duration: Duration) -> Micros {
     Micros(duration.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packets(list: &[(u8, u16, usize)]) -> Vec<Outgoing> {
+        list.iter()
+            .map(|&(socket, port, len)| Outgoing {
+                socket,
+                client: SocketAddr::from(([192, 0, 2, 1], port)),
+                range: 100..100 + len,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_train_ends_with_a_shorter_packet_and_before_a_longer_one_or_another_client() {
+        for (list, train) in [
+            (&[][..], 0),
+            (&[(0, 1, 92)], 1),
+            (&[(0, 1, 92), (0, 1, 92), (0, 1, 92)], 3),
+            (&[(0, 1, 92), (0, 1, 40), (0, 1, 40)], 2),
+            (&[(0, 1, 40), (0, 1, 92)], 1),
+            (&[(0, 1, 92), (0, 2, 92)], 1),
+            (&[(0, 1, 92), (1, 1, 92)], 1),
+            (&[(0, 1, 92), (0, 1, 0)], 1),
+            (&[(0, 1, 0), (0, 1, 0)], 1),
+        ] {
+            assert_eq!(train_len(&packets(list)), train, "{list:?}");
+        }
+        let many = packets(&vec![(0, 1, 20); limits::TRAIN_MAX + 1]);
+        assert_eq!(train_len(&many), limits::TRAIN_MAX);
+    }
 }

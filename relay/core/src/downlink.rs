@@ -126,7 +126,7 @@ impl Router {
         let found = self
             .flows
             .find_handle(record.handle, &key, record.session)
-            .or_else(|| self.flows.find(&key));
+            .or_else(|| self.flows.find(&self.flows.hashed(key)));
         match (found, record.kind) {
             (Some(found), RecordKind::Packet) => self.confirm(now, found, owner, shard, record),
             (Some(found), _) => self.close(found, owner, shard, record.session),
@@ -135,7 +135,7 @@ impl Router {
                     return Some(core);
                 }
                 if kind == RecordKind::Packet {
-                    self.restore(now, &key, owner, shard, record);
+                    self.restore(now, key, owner, shard, record);
                 }
             }
         }
@@ -187,7 +187,7 @@ impl Router {
     fn restore(
         &mut self,
         now: Micros,
-        key: &FlowKey,
+        key: FlowKey,
         owner: OwnerAddr,
         shard: ShardId,
         record: &RecordHeader,
@@ -200,7 +200,8 @@ impl Router {
             session: record.session,
             trunk,
         };
-        let restored = self.flows.restore(now.ticks(), key, claim, record.proven);
+        let key = self.flows.hashed(key);
+        let restored = self.flows.restore(now.ticks(), &key, claim, record.proven);
         self.counters.claims_restored += 1;
         self.counters.proofs_refused += u64::from(restored.refused);
         self.count_removed(restored.evicted, None);

@@ -28,8 +28,8 @@ use crate::limits::{
 use crate::trunks::TrunkId;
 use crate::wheel::Wheel;
 
-pub(crate) use key::FlowKey;
 pub use key::Transport;
+pub(crate) use key::{FlowKey, HashedKey};
 
 /// A session's hold on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -190,18 +190,35 @@ impl Flows {
 
     /// The claims of a flow and whether each is proven. For tests and hand-over, not for the packet path.
     pub(crate) fn claims(&self, key: FlowKey) -> impl Iterator<Item = (Claim, bool)> + '_ {
-        let slot = self.find(&key).map(|found| &self.slots[found.0 as usize]);
+        let found = self.find(&self.hashed(key));
+        let slot = found.map(|found| &self.slots[found.0 as usize]);
         (0..CLAIMS_PER_FLOW).filter_map(move |i| {
             let slot = slot.filter(|slot| slot.is_live(i))?;
             Some((slot.claims[i], slot.is_proven(i)))
         })
     }
 
+    /// A key as this table hashes it.
+    pub(crate) fn hashed(&self, key: FlowKey) -> HashedKey {
+        key.hashed(&self.hasher)
+    }
+
+    /// Loads the place in the index where a search for the key starts, and does nothing with it.
+    pub(crate) fn warm_index(&self, key: &HashedKey) {
+        self.index.warm(key.hash);
+    }
+
+    /// Loads the flow that a search for the key is likely to find, and does nothing with it.
+    pub(crate) fn warm_flow(&self, key: &HashedKey) {
+        if let Some(slot) = self.index.likely(key.hash) {
+            std::hint::black_box(self.slots[slot as usize].last_seen);
+        }
+    }
+
     /// The flow of a key.
-    pub(crate) fn find(&self, key: &FlowKey) -> Option<Found> {
-        let hash = key.hash(&self.hasher);
+    pub(crate) fn find(&self, key: &HashedKey) -> Option<Found> {
         self.index
-            .find(hash, |slot| self.slots[slot as usize].key == *key)
+            .find(key.hash, |slot| self.slots[slot as usize].key == key.key)
             .map(Found)
     }
 
@@ -236,7 +253,7 @@ impl Flows {
     }
 
     /// Makes or renews a claim on the strength of a verified request. A new claim is provisional.
-    pub(crate) fn bind(&mut self, now: u32, key: &FlowKey, claim: Claim) -> Bound {
+    pub(crate) fn bind(&mut self, now: u32, key: &HashedKey, claim: Claim) -> Bound {
         let mut removed = Removed::default();
         if let Some(found) = self.find(key) {
             let slot = &mut self.slots[found.0 as usize];
@@ -276,7 +293,7 @@ impl Flows {
     pub(crate) fn restore(
         &mut self,
         now: u32,
-        key: &FlowKey,
+        key: &HashedKey,
         claim: Claim,
         proven: bool,
     ) -> Restored {
@@ -390,17 +407,16 @@ impl Flows {
     }
 
     /// Takes a free slot. There is one: see the inequality at the top, with room made for the claim that is to come.
-    fn allocate(&mut self, now: u32, key: &FlowKey) -> u32 {
+    fn allocate(&mut self, now: u32, key: &HashedKey) -> u32 {
         let Some(at) = self.free.pop() else {
             unreachable!("flows never outnumber proven flows and provisional claims");
         };
-        let hash = key.hash(&self.hasher);
         let slot = &mut self.slots[at as usize];
-        slot.key = *key;
-        slot.hash = hash;
+        slot.key = key.key;
+        slot.hash = key.hash;
         slot.last_seen = now;
         slot.flags = 0;
-        self.index.insert(hash, at);
+        self.index.insert(key.hash, at);
         self.wheel.add(at, now + FLOW_IDLE_TICKS);
         at
     }

@@ -37,6 +37,17 @@ impl Index {
         }
     }
 
+    /// Loads the bucket where a search for this hash starts.
+    pub(crate) fn warm(&self, hash: u32) {
+        std::hint::black_box(self.buckets[(hash & self.mask) as usize].slot);
+    }
+
+    /// The slot in the bucket where a search for this hash starts, if its hash is the same.
+    pub(crate) fn likely(&self, hash: u32) -> Option<u32> {
+        let bucket = self.buckets[(hash & self.mask) as usize];
+        (bucket.slot != VACANT && bucket.hash == hash).then_some(bucket.slot)
+    }
+
     /// The slot of this hash that `is_key` accepts.
     pub(crate) fn find(&self, hash: u32, mut is_key: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash & self.mask;

@@ -42,4 +42,4 @@ pub use router::Router;
 pub use steering::{Instruction, Steering};
 pub use time::Micros;
 pub use trunks::{BufferId, Datagram, Piece, Span, TrunkId};
-pub use uplink::{Forward, RouteTo, Verdict};
+pub use uplink::{Forward, RouteTo, Source, Verdict};

@@ -57,9 +57,6 @@ pub const WHEEL_TICK_BITS: u32 = 4;
 /// Buckets of the expiry wheel.
 pub const WHEEL_BUCKETS: u32 = 32;
 
-/// Flows above which the table is worth loading ahead: below, 80 bytes per flow stay in the second-level cache.
-pub const WARM_ABOVE: u32 = 8_192;
-
 const _: () = {
     // A deadline never reaches around the wheel onto the bucket that is being swept.
     assert!((FLOW_IDLE_TICKS >> WHEEL_TICK_BITS) + 2 < WHEEL_BUCKETS);

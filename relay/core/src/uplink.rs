@@ -11,12 +11,25 @@ use firsthop_shared::stun::{self, Class, Stun};
 use firsthop_shared::token::{self, TokenError};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
-use crate::flows::{Claim, FlowKey, Transport};
-use crate::limits::{CLAIMS_PER_FLOW, WARM_ABOVE};
+use crate::flows::{Claim, FlowKey, HashedKey, Transport};
+use crate::limits::CLAIMS_PER_FLOW;
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
 use crate::trunks::TrunkId;
+
+/// Where a client's packet came from, made by [`Router::source`] before the packet is decided.
+///
+/// A pump that has several packets in hand makes all their sources first, then [warms](Router::warm) each, then decides the
+/// packets. A table of many flows does not fit the cache, nor does a small one stay there while the kernel works; so each
+/// decision would wait for memory twice. The loads of a batch do not depend on each other, and the processor overlaps them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    ingress: IngressId,
+    transport: Transport,
+    client: ClientAddr,
+    key: HashedKey,
+}
 
 /// What becomes of a client's packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,22 +83,34 @@ impl Forward {
 }
 
 impl Router {
+    /// The source of a packet, and a load of where the flow table will look for it.
+    #[must_use]
+    pub fn source(&self, ingress: IngressId, transport: Transport, client: ClientAddr) -> Source {
+        let key = FlowKey::new(ingress, transport, &client);
+        let key = self.flows.hashed(key);
+        self.flows.warm_index(&key);
+        Source {
+            ingress,
+            transport,
+            client,
+            key,
+        }
+    }
+
+    /// Loads the flow that a packet of this source is likely to belong to, and changes nothing.
+    pub fn warm(&self, source: &Source) {
+        self.flows.warm_flow(&source.key);
+    }
+
     /// Decides a client's packet. `packet` is the UDP payload, or one unframed TCP message.
-    pub fn uplink(
-        &mut self,
-        now: Micros,
-        ingress: IngressId,
-        transport: Transport,
-        client: ClientAddr,
-        packet: &[u8],
-    ) -> Verdict {
+    pub fn uplink(&mut self, now: Micros, source: &Source, packet: &[u8]) -> Verdict {
         let routed = match classify(packet) {
             _ if packet.len() > CLIENT_PACKET_MAX => Err(Reason::Oversize),
             PacketClass::Empty => Err(Reason::Empty),
             PacketClass::Other => Err(Reason::UnknownClass),
-            PacketClass::Dtls => self.by_flow(now, ingress, transport, client, Reason::NoFlowDtls),
-            PacketClass::Rtp => self.by_flow(now, ingress, transport, client, Reason::NoFlowRtp),
-            PacketClass::Stun => self.stun(now, ingress, transport, client, packet),
+            PacketClass::Dtls => self.by_flow(now, source, Reason::NoFlowDtls),
+            PacketClass::Rtp => self.by_flow(now, source, Reason::NoFlowRtp),
+            PacketClass::Stun => self.stun(now, source, packet),
         };
         match routed {
             Ok(forward) => {
@@ -100,34 +125,15 @@ impl Router {
         }
     }
 
-    /// Loads what [`Router::uplink`] will look at for a client's media, and changes nothing.
-    ///
-    /// A table of many flows does not fit the cache, and each decision waits for memory. A pump that has several packets in
-    /// hand calls this for all of them first: these loads do not depend on each other, so the processor overlaps them.
-    /// It returns at once while the table is small.
-    pub fn warm(&self, ingress: IngressId, transport: Transport, client: ClientAddr) {
-        if self.flows.counts().flows > WARM_ABOVE {
-            let key = FlowKey::new(ingress, transport, &client);
-            std::hint::black_box(self.flows.find(&key));
-        }
-    }
-
-    fn stun(
-        &mut self,
-        now: Micros,
-        ingress: IngressId,
-        transport: Transport,
-        client: ClientAddr,
-        packet: &[u8],
-    ) -> Result<Forward, Reason> {
+    fn stun(&mut self, now: Micros, source: &Source, packet: &[u8]) -> Result<Forward, Reason> {
         let message = Stun::parse(packet).map_err(|_| Reason::StunMalformed)?;
         if message.method != stun::BINDING {
             return Err(Reason::StunMethod);
         }
         if message.class != Class::Request {
-            return self.by_flow(now, ingress, transport, client, Reason::NoFlowStun);
+            return self.by_flow(now, source, Reason::NoFlowStun);
         }
-        let route = self.verify(&message, client)?;
+        let route = self.verify(&message, source.client)?;
         let trunk = self
             .trunks
             .acquire(route.owner, route.shard)
@@ -136,8 +142,7 @@ impl Router {
             session: route.session,
             trunk,
         };
-        let key = FlowKey::new(ingress, transport, &client);
-        let bound = self.flows.bind(now.ticks(), &key, claim);
+        let bound = self.flows.bind(now.ticks(), &source.key, claim);
         self.counters.requests_verified += 1;
         if bound.added {
             self.counters.claims_bound += 1;
@@ -147,9 +152,9 @@ impl Router {
         }
         self.count_removed(bound.removed.evicted, bound.removed.displaced);
         Ok(Forward {
-            ingress,
-            transport,
-            client,
+            ingress: source.ingress,
+            transport: source.transport,
+            client: source.client,
             handle: bound.handle,
             routes: [
                 Some(RouteTo {
@@ -191,13 +196,10 @@ impl Router {
     fn by_flow(
         &mut self,
         now: Micros,
-        ingress: IngressId,
-        transport: Transport,
-        client: ClientAddr,
+        source: &Source,
         unknown: Reason,
     ) -> Result<Forward, Reason> {
-        let key = FlowKey::new(ingress, transport, &client);
-        let found = self.flows.find(&key).ok_or(unknown)?;
+        let found = self.flows.find(&source.key).ok_or(unknown)?;
         self.flows.touch(found, now.ticks());
         let routes = self.flows.live(found).map(|claim| {
             claim.map(|claim| RouteTo {
@@ -206,9 +208,9 @@ impl Router {
             })
         });
         Ok(Forward {
-            ingress,
-            transport,
-            client,
+            ingress: source.ingress,
+            transport: source.transport,
+            client: source.client,
             handle: self.flows.handle(found),
             routes,
         })

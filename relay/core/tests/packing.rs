@@ -244,11 +244,8 @@ fn a_stale_verdict_sends_nothing_to_a_stranger() {
     let packet = rtp(1);
     let now = relay.now;
     let ingress = firsthop_shared::address::IngressId(0);
-    let Verdict::Forward(stale) =
-        relay
-            .router
-            .uplink(now, ingress, Transport::Udp, from(1), &packet)
-    else {
+    let source = relay.router.source(ingress, Transport::Udp, from(1));
+    let Verdict::Forward(stale) = relay.router.uplink(now, &source, &packet) else {
         panic!("the flow is known");
     };
     let close = world::record(

@@ -67,6 +67,23 @@ impl Ring {
                 }
                 self.free_packet(slot);
             }
+            (Some(Kind::Train), slot) => {
+                let packets = self.trains.get(slot).packets() as u64;
+                match -entry.result() {
+                    sent @ ..=0 => {
+                        self.counters.trains_sent += 1;
+                        self.counters.packets_sent += packets;
+                        self.counters.packet_bytes_sent += u64::from(sent.unsigned_abs());
+                    }
+                    libc::EAGAIN | libc::ENOBUFS => self.counters.packets_send_full += packets,
+                    errno => {
+                        self.counters.packets_failed += packets;
+                        // The device cannot, and will not learn it.
+                        self.segments &= errno != libc::EIO;
+                    }
+                }
+                self.free_train(slot);
+            }
             (Some(Kind::Wake), _) => self.wake_armed = false,
             (None, _) => {}
         }
@@ -127,6 +144,12 @@ impl Ring {
             pool.release(buffer.index());
         }
         self.messages.put(slot);
+    }
+
+    pub(super) fn free_train(&mut self, slot: u16) {
+        let buffer = self.trains.get(slot).buffer();
+        self.release(buffer);
+        self.trains.put(slot);
     }
 
     pub(super) fn free_packet(&mut self, slot: u16) {

@@ -15,6 +15,8 @@ pub struct RingCounters {
     pub packets_sent: u64,
     /// Bytes of UDP payload in them.
     pub packet_bytes_sent: u64,
+    /// Sends of several packets to one client at once.
+    pub trains_sent: u64,
     /// Trunk datagrams refused because the socket's send buffer was full.
     pub messages_send_full: u64,
     /// Records in the trunk datagrams that were refused or failed.

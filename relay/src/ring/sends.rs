@@ -125,6 +125,97 @@ impl Packet {
     }
 }
 
+/// A train under way: packets of one length to one client, the last of them perhaps shorter, as one `SENDMSG` that the
+/// kernel cuts (`UDP_SEGMENT`). It walks the network stack once for all of them.
+pub(super) struct Train {
+    header: libc::msghdr,
+    address: RawAddress,
+    control: SegmentControl,
+    vectors: [libc::iovec; TRUNK_RECORDS_MAX],
+    buffer: BufferId,
+    packets: usize,
+}
+
+/// The control message `UDP_SEGMENT`: a header, and the length of a segment.
+#[repr(C)]
+struct SegmentControl {
+    header: libc::cmsghdr,
+    segment: u16,
+    padding: [u8; size_of::<libc::cmsghdr>() - size_of::<u16>()],
+}
+
+const _: () = {
+    // SAFETY: computes with lengths alone.
+    let (space, end) = unsafe { (libc::CMSG_SPACE(2), libc::CMSG_LEN(2)) };
+    assert!(space as usize <= size_of::<SegmentControl>());
+    assert!(end as usize == std::mem::offset_of!(SegmentControl, segment) + 2);
+};
+
+impl Train {
+    fn new() -> Self {
+        // SAFETY: both are integers and pointers, for which all zeroes is a valid value.
+        let (header, control) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        Self {
+            header,
+            address: RawAddress::EMPTY,
+            control,
+            vectors: [libc::iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: 0,
+            }; TRUNK_RECORDS_MAX],
+            buffer: BufferId::NONE,
+            packets: 0,
+        }
+    }
+
+    /// Fills the slot with packets that all lie in `buffer`, and returns the header for `SENDMSG`; valid until the slot is
+    /// filled again.
+    ///
+    /// # Panics
+    /// With more than `TRUNK_RECORDS_MAX` packets: the trunk's own bound is broken.
+    pub(super) fn fill<'a>(
+        &mut self,
+        to: SocketAddr,
+        buffer: BufferId,
+        packets: impl Iterator<Item = &'a [u8]>,
+    ) -> *const libc::msghdr {
+        self.packets = 0;
+        for packet in packets {
+            self.vectors[self.packets] = libc::iovec {
+                iov_base: packet.as_ptr().cast_mut().cast(),
+                iov_len: packet.len(),
+            };
+            self.packets += 1;
+        }
+        self.buffer = buffer;
+        self.control.header = libc::cmsghdr {
+            // SAFETY: computes with a length alone.
+            cmsg_len: unsafe { libc::CMSG_LEN(2) } as _,
+            cmsg_level: libc::SOL_UDP,
+            cmsg_type: libc::UDP_SEGMENT,
+        };
+        self.control.segment = self.vectors[0].iov_len as u16;
+        self.header.msg_namelen = self.address.set(to);
+        self.header.msg_name = ptr::from_mut(&mut self.address).cast();
+        self.header.msg_iov = self.vectors.as_mut_ptr();
+        self.header.msg_iovlen = self.packets as _;
+        self.header.msg_control = ptr::from_mut(&mut self.control).cast();
+        // SAFETY: computes with a length alone.
+        self.header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
+        ptr::from_ref(&self.header)
+    }
+
+    /// The buffer that this train reads.
+    pub(super) fn buffer(&self) -> BufferId {
+        self.buffer
+    }
+
+    /// How many packets it is.
+    pub(super) fn packets(&self) -> usize {
+        self.packets
+    }
+}
+
 /// A fixed number of slots that never move, and the list of the free ones (last freed, first used: it is warm).
 pub(super) struct Slots<T> {
     slots: Box<[T]>,
@@ -166,6 +257,13 @@ impl Slots<Message> {
     /// Slots for trunk datagrams.
     pub(super) fn messages(count: u16) -> Self {
         Self::filled(count, Message::new)
+    }
+}
+
+impl Slots<Train> {
+    /// Slots for packet trains.
+    pub(super) fn trains(count: u16) -> Self {
+        Self::filled(count, Train::new)
     }
 }
 

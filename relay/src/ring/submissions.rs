@@ -125,6 +125,50 @@ impl Ring {
         Err(QueueFull)
     }
 
+    /// Queues a train of packets to a client from a public socket: `ranges` of a buffer that the caller holds, all as long as
+    /// the first but for the last, which may be shorter. Returns whether it did; if not, send them one by one.
+    ///
+    /// It does not when trains cannot be cut here, or all slots are under way. The send becomes a reader of the buffer.
+    pub fn send_train(
+        &mut self,
+        socket: u8,
+        to: SocketAddr,
+        buffer: BufferId,
+        ranges: impl Iterator<Item = Range<usize>>,
+    ) -> bool {
+        assert!(
+            socket < self.internal_socket(),
+            "client packets leave from public sockets"
+        );
+        if !self.segments {
+            return false;
+        }
+        let Some((slot, train)) = self.trains.take() else {
+            return false;
+        };
+        let pool = if buffer.internal() {
+            &self.internal
+        } else {
+            &self.public
+        };
+        let bytes = pool.bytes(buffer.index());
+        let header = train.fill(to, buffer, ranges.map(|range| &bytes[range]));
+        self.retain(buffer);
+        let request = opcode::SendMsg::new(Fixed(u32::from(socket)), header)
+            .flags(libc::MSG_DONTWAIT as u32)
+            .build()
+            .user_data(Kind::Train.data(slot));
+        // SAFETY: the header, and the address, control message and vectors that it points to, lie in the slot, which never
+        // moves and is not filled again before the completion; the bytes lie in a buffer that the train holds until then.
+        let queued = unsafe { self.push(&request) };
+        if queued {
+            self.sends_queued += 1;
+        } else {
+            self.free_train(slot);
+        }
+        queued
+    }
+
     /// Queues a request; `false` when the submission queue is full.
     ///
     /// # Safety

@@ -130,6 +130,39 @@ fn a_burst_is_packed_several_records_to_a_datagram() {
 }
 
 #[test]
+fn equal_packets_in_a_row_to_one_client_arrive_one_by_one_and_in_order() {
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let mut owner = Owner::bind(testbed.owner_address(0));
+    let clients = [testbed.client(0), testbed.client(1)];
+    let mut headers = Vec::new();
+    for (session, client) in clients.iter().enumerate() {
+        let check = testbed.check(owner.address(), 0, session as u32);
+        client.send(testbed.public(0), &check);
+        headers.push(owner.receive_one());
+    }
+    let hop = headers[0].0;
+    let (first, other) = (headers[0].1, headers[1].1);
+    // A train with a shorter end, one that a longer packet breaks off, and one for somebody else between them.
+    let lengths = [92, 92, 92, 40, 92, 92, 120, 120, 1, 1];
+    let packets: Vec<Vec<u8>> = (0u8..)
+        .zip(lengths)
+        .map(|(number, length)| vec![0x80 | number; length])
+        .collect();
+    let mut records: Vec<_> = packets.iter().map(|packet| (first, &packet[..])).collect();
+    let elsewhere = rtp(7);
+    records.insert(5, (other, &elsewhere));
+    owner.send(hop, &records);
+    for packet in &packets {
+        assert_eq!(clients[0].receive(), (testbed.public(0), packet.clone()));
+    }
+    assert_eq!(clients[1].receive(), (testbed.public(0), elsewhere));
+    relay.wait_metric("client_packets_sent_total", 11);
+    assert_eq!(relay.metric("client_trains_sent_total", None), 2);
+    relay.stop();
+}
+
+#[test]
 fn a_packet_of_the_largest_size_passes_unchanged() {
     let testbed = Testbed::new();
     let relay = testbed.relay(&[]);

@@ -7,7 +7,7 @@ pub(crate) mod world;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use firsthop_relay_core::{BufferId, Micros, Router, Transport, Verdict};
+use firsthop_relay_core::{BufferId, Micros, Router, Source, Transport, Verdict};
 use firsthop_shared::address::{BootId, ClientAddr, FlowHandle, Hop, IngressId, ShardId};
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::trunk::{DatagramBuilder, RecordKind};
@@ -93,25 +93,26 @@ impl Workload {
         }
     }
 
+    fn source(&self, client: ClientAddr) -> Source {
+        self.router.source(IngressId(0), Transport::Udp, client)
+    }
+
     fn next_client(&mut self) -> ClientAddr {
         let client = self.clients[self.position % self.clients.len()];
         self.position += 1;
         client
     }
 
-    /// One turn of media from clients: warm, decide, pack, close datagrams, and list their pieces.
+    /// One turn of media from clients: look ahead, decide, pack, close datagrams, and list their pieces.
     pub(crate) fn media_turn(&mut self) {
-        let start = self.position;
-        for i in 0..TURN {
-            let client = self.clients[(start + i) % self.clients.len()];
-            self.router.warm(IngressId(0), Transport::Udp, client);
-        }
-        for _ in 0..TURN {
-            let from = self.next_client();
+        let sources: [Source; TURN] = std::array::from_fn(|_| {
+            let client = self.next_client();
+            self.source(client)
+        });
+        sources.iter().for_each(|source| self.router.warm(source));
+        for source in &sources {
             let packet = &self.frame[PAYLOAD];
-            let verdict = self
-                .router
-                .uplink(Micros(0), IngressId(0), Transport::Udp, from, packet);
+            let verdict = self.router.uplink(Micros(0), source, packet);
             let Verdict::Forward(forward) = verdict else {
                 panic!("every client has a flow: {verdict:?}");
             };
@@ -134,36 +135,25 @@ impl Workload {
     /// One look-up of a client's flow, and nothing else.
     pub(crate) fn look_up(&mut self) -> Verdict {
         let from = self.next_client();
+        let source = self.source(from);
         let packet = &self.frame[PAYLOAD];
-        self.router
-            .uplink(Micros(0), IngressId(0), Transport::Udp, from, packet)
+        self.router.uplink(Micros(0), &source, packet)
     }
 
     /// One turn of checks of one kind, each from an address of its own.
     pub(crate) fn check_turn(&mut self, kind: usize) {
         for i in 0..TURN {
-            let from = address(1 << 22 | i as u32);
-            black_box(self.router.uplink(
-                Micros(0),
-                IngressId(0),
-                Transport::Udp,
-                from,
-                &self.checks[kind][i],
-            ));
+            let source = self.source(address(1 << 22 | i as u32));
+            let packet = &self.checks[kind][i];
+            black_box(self.router.uplink(Micros(0), &source, packet));
         }
     }
 
     /// One turn of random bytes.
     pub(crate) fn random_turn(&mut self) {
         for i in 0..TURN {
-            let from = address(1 << 22 | i as u32);
-            black_box(self.router.uplink(
-                Micros(0),
-                IngressId(0),
-                Transport::Udp,
-                from,
-                &self.random[i],
-            ));
+            let source = self.source(address(1 << 22 | i as u32));
+            black_box(self.router.uplink(Micros(0), &source, &self.random[i]));
         }
     }
 

@@ -40,11 +40,22 @@ impl FlowKey {
         }
     }
 
-    pub(super) fn hash(&self, hasher: &SipHasher13) -> u32 {
+    /// The key with its hash, which is made once for all that is done with it.
+    pub(super) fn hashed(self, hasher: &SipHasher13) -> HashedKey {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&self.ip[0].to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.ip[1].to_ne_bytes());
         bytes[16..].copy_from_slice(&self.tail.to_ne_bytes());
-        hasher.hash(&bytes) as u32
+        HashedKey {
+            key: self,
+            hash: hasher.hash(&bytes) as u32,
+        }
     }
+}
+
+/// A key and its hash under the secret of one core's table: see `Flows::hashed`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HashedKey {
+    pub(super) key: FlowKey,
+    pub(super) hash: u32,
 }

@@ -289,10 +289,9 @@ impl<'a> Simulation<'a> {
         let routes = self.routes(&key);
         let ingress = IngressId(key.ingress);
         let now = self.relay.now;
-        let verdict = self
-            .relay
-            .router
-            .uplink(now, ingress, key.transport, key.client, &packet);
+        let router = &mut self.relay.router;
+        let source = router.source(ingress, key.transport, key.client);
+        let verdict = router.uplink(now, &source, &packet);
         self.model.packet(self.ticks(), &key);
         let Verdict::Forward(forward) = verdict else {
             assert!(routes.is_empty());

@@ -303,10 +303,8 @@ impl Relay {
         client: ClientAddr,
         packet: &[u8],
     ) -> (Verdict, u8) {
-        let ingress = IngressId(ingress);
-        let verdict = self
-            .router
-            .uplink(self.now, ingress, transport, client, packet);
+        let source = self.router.source(IngressId(ingress), transport, client);
+        let verdict = self.router.uplink(self.now, &source, packet);
         let Verdict::Forward(forward) = &verdict else {
             return (verdict, 0);
         };
