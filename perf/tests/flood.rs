@@ -50,7 +50,12 @@ fn live_calls_lose_nothing_to_any_kind_of_junk() {
         assert_eq!(report.lost_down, 0.0, "{name}: {report:?}");
         // A table that grew with its sources would be larger by much more.
         assert!(report.memory_growth < 4 << 20, "{name}: {report:?}");
-        let reasons = reasons(report);
+        let mut reasons = reasons(report);
+        // A turn that is full of requests from strangers does not verify them all.
+        let verified = reasons.len();
+        reasons.retain(|reason| *reason != "verify_budget");
+        let request = !matches!(report.junk, Junk::Random | Junk::Empty);
+        assert!(request || reasons.len() == verified, "{name}: {report:?}");
         match report.junk {
             Junk::Random => assert!(reasons.contains(&"unknown_class"), "{reasons:?}"),
             Junk::Empty => assert_eq!(reasons, ["empty"]),

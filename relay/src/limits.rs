@@ -52,8 +52,17 @@ pub const BUFFERS_LOW_PERCENT: usize = 25;
 /// How often a dropped ring asks the kernel to let go of its memory before it leaks it.
 pub const RING_STOP_ROUNDS: usize = 64;
 
-/// How long a core without packets polls before it sleeps.
+/// How long a core without packets polls before it waits.
 pub const SPIN: Duration = Duration::from_micros(50);
+
+/// A turn with so many packets was full: the kernel hands over 32 datagrams per socket before it looks at the next.
+pub const FULL_TURN: usize = 32;
+
+/// From so many packets in a millisecond on, a core gathers them instead of waking up for each.
+pub const WARM_PACKETS: usize = 16;
+
+/// How long it gathers. It is latency for the first packet of a batch, so it is well below what is heard.
+pub const GATHER: Duration = Duration::from_micros(100);
 
 /// How long a core sleeps at the most: glommio's timers and tasks wait that long.
 pub const SLEEP_MAX: Duration = Duration::from_millis(10);

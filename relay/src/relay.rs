@@ -29,6 +29,7 @@ use crate::paths::PathSizes;
 use crate::ring::{self, Ring, RingError, RingSize};
 use crate::shard::{PublicPath, Shard, ShardParts};
 use crate::sockets::{self, CoreSockets, GrantedBuffers, SocketError};
+use crate::system;
 use crate::wake::Wake;
 
 /// Why a relay did not start, or ended.
@@ -363,6 +364,7 @@ impl Core {
     /// Runs the core in the calling thread until it is told to stop.
     fn run(self, events: &Sender<Event>) -> Result<(), RelayError> {
         let core = self.number;
+        system::exact_timers();
         let executor = LocalExecutorBuilder::new(Pinned::Fixed(self.processor))
             .name("relay-core")
             .preempt_timer(limits::PREEMPT)

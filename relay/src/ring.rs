@@ -35,6 +35,7 @@ pub use report::{RingCounters, RingError};
 use sends::{Message, Packet, Slots, Train};
 
 use crate::limits;
+use crate::waiting::Wait;
 
 /// How many bytes of name a receive asks for. An address needs 28; the rest is room for the largest record header.
 pub const NAME_LEN: usize = 64;
@@ -346,12 +347,12 @@ impl Ring {
         }
     }
 
-    /// The turn's system call: submits what is queued, makes completions, and waits for a packet when `wait` is given.
+    /// The turn's system call: submits what is queued, makes completions, and waits for packets as `wait` says.
     ///
     /// # Errors
     /// The ring is unusable, or a receive failed for good. Interruptions, time-outs and a full completion queue are none:
     /// the next turn goes on.
-    pub fn enter(&mut self, wait: Option<Duration>) -> Result<(), RingError> {
+    pub fn enter(&mut self, wait: Wait) -> Result<(), RingError> {
         if let Some((socket, errno)) = self.broken {
             let error = io::Error::from_raw_os_error(errno);
             return Err(RingError::Receive { socket, error });
@@ -361,14 +362,15 @@ impl Ring {
         if uring.submission().cq_overflow() {
             self.counters.overflows += 1;
         }
-        let timeout = Timespec::from(wait.unwrap_or_default());
-        let arguments = SubmitArgs::new().timespec(&timeout);
-        // Sends complete while they are submitted. To wait for a packet means to wait for one completion more.
-        let wanted = if wait.is_some() {
-            self.sends_queued + 1
-        } else {
-            0
+        // Sends complete while they are submitted. To wait for a packet means to wait for one completion more; to gather, for
+        // more of them than can come.
+        let (timeout, wanted) = match wait {
+            Wait::No => (Duration::ZERO, 0),
+            Wait::Sleep(most) => (most, self.sends_queued + 1),
+            Wait::Gather(time) => (time, self.sends_queued + limits::RECEIVED_MAX as u32),
         };
+        let timeout = Timespec::from(timeout);
+        let arguments = SubmitArgs::new().timespec(&timeout);
         self.sends_queued = 0;
         self.counters.enters += 1;
         // SAFETY: with EXT_ARG the argument is a `io_uring_getevents_arg`, which `SubmitArgs` is; it and the time-out it
@@ -438,7 +440,7 @@ impl Drop for Ring {
         let mut scratch = Vec::with_capacity(limits::RECEIVED_MAX);
         // What is queued must be known to the kernel to be cancelled; then each round takes what was completed.
         for _ in 0..limits::RING_STOP_ROUNDS {
-            if self.under_way == 0 || self.enter(None).is_err() {
+            if self.under_way == 0 || self.enter(Wait::No).is_err() {
                 break;
             }
             if let Some(uring) = &self.uring {

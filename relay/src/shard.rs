@@ -26,7 +26,7 @@ use crate::counters::{Published, Snapshot};
 use crate::limits;
 use crate::paths::PathSizes;
 use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
-use crate::waiting::Waiting;
+use crate::waiting::{Wait, Waiting};
 
 /// A public socket, as the pump knows it: which ingress its address is, and for which family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +128,7 @@ impl Shard {
     /// The ring does not work any more. The core is lost, and with it the numbering of its group.
     pub async fn run(mut self, armed: impl FnOnce()) -> Result<(), RingError> {
         let mut armed = Some(armed);
-        let mut wait = None;
+        let mut wait = Wait::No;
         self.ring.arm();
         while !self.mailbox.stopped() {
             wait = self.turn(wait)?;
@@ -149,10 +149,10 @@ impl Shard {
         Ok(())
     }
 
-    /// One turn. Returns how long the next may wait for a packet.
-    fn turn(&mut self, wait: Option<Duration>) -> Result<Option<Duration>, RingError> {
+    /// One turn. Returns how the next may wait for packets.
+    fn turn(&mut self, wait: Wait) -> Result<Wait, RingError> {
         self.turns += 1;
-        self.sleeps += u64::from(wait.is_some());
+        self.sleeps += u64::from(wait != Wait::No);
 
         // 1. One system call: submits the last turn's sends, runs the receives, and waits if there is nothing to do.
         self.ring.enter(wait)?;
@@ -188,13 +188,13 @@ impl Shard {
             }
         }
 
-        // 6. When nothing arrived: poll for a moment, then sleep in the packet ring.
+        // 6. When little arrived: poll for a moment, gather, or sleep in the packet ring.
         let unfinished = unsent
             || expiring
             || notes
             || !self.received.is_empty()
             || self.router.next_linger().is_some();
-        Ok(self.waiting.next(now, count > 0, unfinished))
+        Ok(self.waiting.next(now, count, unfinished))
     }
 
     fn now(&self) -> Micros {

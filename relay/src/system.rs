@@ -108,6 +108,13 @@ pub fn ensure_memlock(cores: usize) -> Result<(), String> {
     ))
 }
 
+/// Has the calling thread's timers fire when they are due. Without this the kernel takes 50 µs more to join timers, which is half of
+/// what a core gathers packets for. A kernel that refuses leaves it at that.
+pub fn exact_timers() {
+    // SAFETY: takes a number, and concerns the calling thread's timers alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -247,6 +247,12 @@ impl Flows {
         std::array::from_fn(|i| slot.is_live(i).then_some(slot.claims[i]))
     }
 
+    /// Whether a claim of the flow is proven.
+    pub(crate) fn is_proven(&self, found: Found) -> bool {
+        let slot = &self.slots[found.0 as usize];
+        (0..CLAIMS_PER_FLOW).any(|i| slot.is_proven(i))
+    }
+
     /// Notes that a packet passed: the idle time starts anew.
     pub(crate) fn touch(&mut self, found: Found, now: u32) {
         self.slots[found.0 as usize].last_seen = now;

@@ -53,6 +53,8 @@ reasons! {
     StunNoIntegrity = "stun_no_integrity",
     /// The FINGERPRINT does not match the packet.
     StunFingerprint = "stun_fingerprint",
+    /// A request from an address without a proven flow, after as many such requests in one turn as a turn may verify.
+    VerifyBudget = "verify_budget",
     /// The ufrag has not the length of a routable one.
     UfragLength = "ufrag_length",
     /// The ufrag holds a character that ICE does not allow.

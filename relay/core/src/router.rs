@@ -15,7 +15,7 @@ use firsthop_shared::replay::ReplayFilter;
 
 use crate::config::{ConfigError, Placement, RouterConfig};
 use crate::flows::{Claim, FlowCounts, FlowKey, Flows, Transport};
-use crate::limits::DATAGRAM_LIMIT_MIN;
+use crate::limits::{DATAGRAM_LIMIT_MIN, VERIFICATIONS_PER_TURN};
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
@@ -33,6 +33,8 @@ pub struct Router {
     pub(crate) flows: Flows,
     pub(crate) trunks: Trunks,
     pub(crate) replay: ReplayFilter,
+    /// How many requests from unproven addresses this turn may still verify.
+    pub(crate) verifications: u32,
     pub(crate) counters: Counters,
 }
 
@@ -73,6 +75,7 @@ impl Router {
                 boot: config.seeds.boot,
             }),
             replay: ReplayFilter::default(),
+            verifications: VERIFICATIONS_PER_TURN,
             counters: Counters::new(),
         })
     }
@@ -149,8 +152,9 @@ impl Router {
         records
     }
 
-    /// Closes the datagrams that are due; all of them when the core is `idle`, which then has nothing to wait for.
+    /// Ends a turn: closes the datagrams that are due; all of them when the core is `idle`, which then has nothing to wait for.
     pub fn flush(&mut self, now: Micros, idle: bool) {
+        self.verifications = VERIFICATIONS_PER_TURN;
         self.trunks.flush(now, idle, &mut self.counters);
     }
 

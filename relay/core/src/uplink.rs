@@ -133,7 +133,7 @@ impl Router {
         if message.class != Class::Request {
             return self.by_flow(now, source, Reason::NoFlowStun);
         }
-        let route = self.verify(&message, source.client)?;
+        let route = self.verify(&message, source)?;
         let trunk = self
             .trunks
             .acquire(route.owner, route.shard)
@@ -167,13 +167,20 @@ impl Router {
     }
 
     /// Verifies a request in full, the cheap checks first.
-    fn verify(&self, request: &Stun<'_>, client: ClientAddr) -> Result<token::Route, Reason> {
+    fn verify(&mut self, request: &Stun<'_>, source: &Source) -> Result<token::Route, Reason> {
         let ufrag = request.local_ufrag().ok_or(Reason::StunNoUfrag)?;
         if !request.has_integrity() {
             return Err(Reason::StunNoIntegrity);
         }
         if request.fingerprint_ok() == Some(false) {
             return Err(Reason::StunFingerprint);
+        }
+        let found = self.flows.find(&source.key);
+        if !found.is_some_and(|found| self.flows.is_proven(found)) {
+            self.verifications = self
+                .verifications
+                .checked_sub(1)
+                .ok_or(Reason::VerifyBudget)?;
         }
         let route = token::open(&self.keyring, ufrag).map_err(token_reason)?;
         if route.cluster != self.cluster {
@@ -182,7 +189,7 @@ impl Router {
         if !self.internal.contains(route.owner.ip()) {
             return Err(Reason::OwnerOutside);
         }
-        if !self.serves(client) {
+        if !self.serves(source.client) {
             return Err(Reason::ClientInside);
         }
         let password = token::ice_password(&self.keyring, ufrag).map_err(token_reason)?;

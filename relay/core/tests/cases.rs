@@ -2,7 +2,8 @@
 
 mod world;
 
-use firsthop_relay_core::{DownVerdict, Micros, Reason, Transport};
+use firsthop_relay_core::limits::VERIFICATIONS_PER_TURN;
+use firsthop_relay_core::{DownVerdict, Micros, Reason, Transport, Verdict};
 use firsthop_shared::address::{BootId, ClusterId, FlowHandle};
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::trunk::{DatagramBuilder, RecordKind};
@@ -155,6 +156,37 @@ fn a_request_on_a_known_flow_is_verified_like_any_other() {
         Reason::UfragForged
     );
     assert_eq!(relay.claims(0, from), vec![(call.who, true)]);
+}
+
+/// A turn verifies a bounded number of requests from strangers, so that a flood of them takes a bounded time from the calls that
+/// are up; these calls' own checks are not counted, and the next turn begins anew.
+#[test]
+fn a_flood_of_requests_in_one_turn_is_cut_and_costs_a_live_call_no_check() {
+    let mut relay = Relay::plain();
+    let live = Call::plain(who(1, OWNER, 0));
+    proven_call(&mut relay, &live, "203.0.113.9:40000");
+    let new = Call::plain(who(2, OWNER, 0));
+    let stranger = |n: u32| client(&format!("198.51.100.7:{}", 10_000 + n));
+    relay.flush();
+    for n in 0..VERIFICATIONS_PER_TURN {
+        let junk = match n % 2 {
+            0 => (&new.requests.forged, Reason::UfragForged),
+            _ => (&new.requests.wrong_integrity, Reason::StunIntegrity),
+        };
+        assert_eq!(relay.refuse(0, stranger(n), junk.0), junk.1);
+    }
+    for n in 0..3 {
+        let good = &new.requests.good;
+        assert_eq!(relay.refuse(0, stranger(n), good), Reason::VerifyBudget);
+    }
+    let from = client("203.0.113.9:40000");
+    let (verdict, records) = relay.receive(0, Transport::Udp, from, &live.requests.good);
+    assert!(matches!(verdict, Verdict::Forward(_)) && records == 1);
+    assert_eq!(relay.flush().len(), 1);
+    assert_eq!(
+        relay.deliver(0, stranger(0), &new.requests.good),
+        vec![new.who]
+    );
 }
 
 /// A borrowed source address on a valid request costs the live call at that address nothing, however often it comes.

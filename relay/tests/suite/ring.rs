@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_relay::limits;
 use firsthop_relay::ring::{BufferId, HEADROOM, Piece, QueueFull, Received, Ring, RingSize};
+use firsthop_relay::waiting::Wait;
 use firsthop_relay::wake::Wake;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,7 +27,7 @@ fn bench(size: RingSize) -> Bench {
     let (wake, wake_fd) = Wake::new().expect("an eventfd");
     let mut ring = Ring::new(vec![public.into()], internal.into(), wake_fd, size).expect("a ring");
     ring.arm();
-    ring.enter(None).expect("entered");
+    ring.enter(Wait::No).expect("entered");
     assert!(ring.all_armed());
     Bench {
         ring,
@@ -55,7 +56,7 @@ impl Bench {
                 received.len()
             );
             self.ring
-                .enter(Some(Duration::from_millis(10)))
+                .enter(Wait::Sleep(Duration::from_millis(10)))
                 .expect("entered");
             self.ring.reap(&mut received);
             self.ring.arm();
@@ -109,7 +110,7 @@ fn nothing_is_lost_when_the_buffers_run_out() {
         let four = bench.receive(4);
         assert_eq!(bench.ring.public_buffers_free(), 0);
         // All are held: the receive has ended, and is not armed in vain.
-        bench.ring.enter(None).expect("entered");
+        bench.ring.enter(Wait::No).expect("entered");
         seen.extend(four.iter().map(|received| bench.payload(received)[0]));
         four.iter()
             .for_each(|received| bench.ring.release(received.buffer));
@@ -148,7 +149,7 @@ fn a_buffer_stays_until_every_send_that_reads_it_has_ended() {
     }
     bench.ring.release(received.buffer);
     assert_eq!(bench.ring.public_buffers_free(), 75, "two sends read it");
-    bench.ring.enter(None).expect("entered");
+    bench.ring.enter(Wait::No).expect("entered");
     bench.ring.reap(&mut Vec::with_capacity(8));
     assert_eq!(bench.ring.public_buffers_free(), 100);
     let mut buffer = [0; 64];
@@ -182,7 +183,7 @@ fn a_message_is_gathered_from_header_side_and_body() {
         .ring
         .send_message(to, &[b'h'; 24], pieces.into_iter())
         .expect("room");
-    bench.ring.enter(None).expect("entered");
+    bench.ring.enter(Wait::No).expect("entered");
     bench.ring.reap(&mut Vec::with_capacity(8));
     let mut buffer = [0; 128];
     let (len, from) = bench.peer.recv_from(&mut buffer).expect("came");
@@ -218,7 +219,7 @@ fn a_full_queue_refuses_counts_and_gives_the_buffer_back() {
     assert_eq!(refused, Err(QueueFull));
     assert_eq!(bench.ring.counters().queue_full, 2);
     bench.ring.release(received.buffer);
-    bench.ring.enter(None).expect("entered");
+    bench.ring.enter(Wait::No).expect("entered");
     bench.ring.reap(&mut Vec::with_capacity(8));
     assert_eq!(
         bench.ring.public_buffers_free(),
@@ -240,7 +241,7 @@ fn a_send_that_fails_is_counted_and_frees_its_buffer() {
         .send_packet(0, to, received.buffer, HEADROOM..HEADROOM + received.len)
         .expect("room");
     bench.ring.release(received.buffer);
-    bench.ring.enter(None).expect("entered");
+    bench.ring.enter(Wait::No).expect("entered");
     bench.ring.reap(&mut Vec::with_capacity(8));
     assert_eq!(bench.ring.counters().packets_failed, 1);
     assert_eq!(bench.ring.public_buffers_free(), 100);
@@ -260,7 +261,7 @@ fn every_completion_is_taken_also_when_receives_pile_up_unhandled() {
     }
     while unhandled.len() < 40 {
         assert!(Instant::now() < deadline);
-        bench.ring.enter(None).expect("entered");
+        bench.ring.enter(Wait::No).expect("entered");
         bench.ring.reap(&mut unhandled);
         bench.ring.arm();
     }
@@ -274,11 +275,11 @@ fn a_wake_up_ends_the_wait_and_so_does_the_next() {
     let start = Instant::now();
     for _ in 0..3 {
         bench.wake.wake();
-        bench.ring.enter(Some(PATIENCE)).expect("entered");
+        bench.ring.enter(Wait::Sleep(PATIENCE)).expect("entered");
         bench.ring.reap(&mut Vec::with_capacity(8));
         bench.wake.answer();
         bench.ring.arm();
-        bench.ring.enter(None).expect("entered");
+        bench.ring.enter(Wait::No).expect("entered");
     }
     assert!(start.elapsed() < PATIENCE);
 }
@@ -288,7 +289,7 @@ fn a_wait_is_bounded() {
     let mut bench = bench(SMALL);
     bench
         .ring
-        .enter(Some(Duration::from_millis(1)))
+        .enter(Wait::Sleep(Duration::from_millis(1)))
         .expect("a time-out is no error");
 }
 

@@ -147,6 +147,7 @@ impl Workload {
             let packet = &self.checks[kind][i];
             black_box(self.router.uplink(Micros(0), &source, packet));
         }
+        self.flush();
     }
 
     /// One turn of random bytes.
