@@ -243,9 +243,7 @@ impl Shard {
                 *source = Some(self.router.source(path.ingress, Transport::Udp, client));
             }
         }
-        for source in sources.iter().flatten() {
-            self.router.warm(source);
-        }
+        self.router.look_ahead(sources.iter().flatten());
         sources
     }
 

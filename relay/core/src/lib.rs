@@ -13,12 +13,14 @@
 //! - [`flows`] knows which sessions an address stands for, and how sure that is; `index`, `fifo` and `wheel` are its parts;
 //! - [`trunks`] packs, for the path sizes that `owners` remembers;
 //! - [`steering`] says which core a client's packets reach;
+//! - `budget` bounds what strangers may cost;
 //! - [`reason`] names why something was dropped, and counts;
 //! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
 //!
 //! After the start nothing allocates; every table is bounded, and full means a counted refusal. What one packet costs does
 //! not depend on how much a table holds; expiry has a budget, and a flush costs what it closes.
 
+mod budget;
 pub mod config;
 pub mod downlink;
 mod fifo;

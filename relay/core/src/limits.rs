@@ -54,12 +54,14 @@ pub const FLOW_IDLE_TICKS: u32 = Micros(FLOW_IDLE_SECS as u64 * 1_000_000).ticks
 /// How many ticks one bucket of the expiry wheel spans, as a power of two: 16 ticks, 1.05 s.
 pub const WHEEL_TICK_BITS: u32 = 4;
 
-/// Requests from addresses without a proven flow that a turn verifies; the rest of them is dropped.
+/// Requests from addresses without a proven flow that a core verifies in a millisecond, in the long run; the rest is dropped.
 ///
 /// To verify a request costs as much as to forward several packets. This bounds what a flood of them takes from the calls
-/// that are up, whose own checks are not counted: at about 2 µs each, a quarter of a millisecond per turn. Only a flood fills
-/// a turn with so many: 128 clients whose first check comes within the same fraction of a millisecond.
-pub const VERIFICATIONS_PER_TURN: u32 = 128;
+/// that are up, whose own checks are not counted: at 2 to 3 µs each, a fifth of the core.
+pub const VERIFICATIONS_PER_MS: u32 = 64;
+
+/// So many at once: what many clients that connect in one moment send.
+pub const VERIFICATIONS_BURST: u32 = 1_024;
 
 /// Buckets of the expiry wheel.
 pub const WHEEL_BUCKETS: u32 = 32;

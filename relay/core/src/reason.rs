@@ -53,7 +53,7 @@ reasons! {
     StunNoIntegrity = "stun_no_integrity",
     /// The FINGERPRINT does not match the packet.
     StunFingerprint = "stun_fingerprint",
-    /// A request from an address without a proven flow, after as many such requests in one turn as a turn may verify.
+    /// A request from an address without a proven flow, when too many such requests came lately to verify them all.
     VerifyBudget = "verify_budget",
     /// The ufrag has not the length of a routable one.
     UfragLength = "ufrag_length",

@@ -13,9 +13,10 @@ use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::replay::ReplayFilter;
 
+use crate::budget::Budget;
 use crate::config::{ConfigError, Placement, RouterConfig};
 use crate::flows::{Claim, FlowCounts, FlowKey, Flows, Transport};
-use crate::limits::{DATAGRAM_LIMIT_MIN, VERIFICATIONS_PER_TURN};
+use crate::limits::DATAGRAM_LIMIT_MIN;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
@@ -33,8 +34,8 @@ pub struct Router {
     pub(crate) flows: Flows,
     pub(crate) trunks: Trunks,
     pub(crate) replay: ReplayFilter,
-    /// How many requests from unproven addresses this turn may still verify.
-    pub(crate) verifications: u32,
+    /// How many requests from unproven addresses may still be verified.
+    pub(crate) verifications: Budget,
     pub(crate) counters: Counters,
 }
 
@@ -75,7 +76,7 @@ impl Router {
                 boot: config.seeds.boot,
             }),
             replay: ReplayFilter::default(),
-            verifications: VERIFICATIONS_PER_TURN,
+            verifications: Budget::new(now),
             counters: Counters::new(),
         })
     }
@@ -154,7 +155,7 @@ impl Router {
 
     /// Ends a turn: closes the datagrams that are due; all of them when the core is `idle`, which then has nothing to wait for.
     pub fn flush(&mut self, now: Micros, idle: bool) {
-        self.verifications = VERIFICATIONS_PER_TURN;
+        self.verifications.refill(now);
         self.trunks.flush(now, idle, &mut self.counters);
     }
 

@@ -20,9 +20,7 @@ use crate::trunks::TrunkId;
 
 /// Where a client's packet came from, made by [`Router::source`] before the packet is decided.
 ///
-/// A pump that has several packets in hand makes all their sources first, then [warms](Router::warm) each, then decides the
-/// packets. A table of many flows does not fit the cache, nor does a small one stay there while the kernel works; so each
-/// decision would wait for memory twice. The loads of a batch do not depend on each other, and the processor overlaps them.
+/// A pump that has several packets in hand makes all their sources first, and has the table [look ahead](Router::look_ahead).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
     ingress: IngressId,
@@ -83,23 +81,29 @@ impl Forward {
 }
 
 impl Router {
-    /// The source of a packet, and a load of where the flow table will look for it.
+    /// The source of a packet.
     #[must_use]
     pub fn source(&self, ingress: IngressId, transport: Transport, client: ClientAddr) -> Source {
         let key = FlowKey::new(ingress, transport, &client);
-        let key = self.flows.hashed(key);
-        self.flows.warm_index(&key);
         Source {
             ingress,
             transport,
             client,
-            key,
+            key: self.flows.hashed(key),
         }
     }
 
-    /// Loads the flow that a packet of this source is likely to belong to, and changes nothing.
-    pub fn warm(&self, source: &Source) {
-        self.flows.warm_flow(&source.key);
+    /// Loads what the decisions about a batch of packets will look at, and changes nothing.
+    ///
+    /// A table of many flows does not fit the cache, nor does a small one stay there while the kernel works; so each decision
+    /// would wait for memory twice. Here nothing stands between the loads of a batch, and the processor overlaps them.
+    pub fn look_ahead<'a>(&self, sources: impl Iterator<Item = &'a Source> + Clone) {
+        for source in sources.clone() {
+            self.flows.warm_index(&source.key);
+        }
+        for source in sources {
+            self.flows.warm_flow(&source.key);
+        }
     }
 
     /// Decides a client's packet. `packet` is the UDP payload, or one unframed TCP message.
@@ -176,11 +180,9 @@ impl Router {
             return Err(Reason::StunFingerprint);
         }
         let found = self.flows.find(&source.key);
-        if !found.is_some_and(|found| self.flows.is_proven(found)) {
-            self.verifications = self
-                .verifications
-                .checked_sub(1)
-                .ok_or(Reason::VerifyBudget)?;
+        let known = found.is_some_and(|found| self.flows.is_proven(found));
+        if !known && !self.verifications.take() {
+            return Err(Reason::VerifyBudget);
         }
         let route = token::open(&self.keyring, ufrag).map_err(token_reason)?;
         if route.cluster != self.cluster {
