@@ -15,7 +15,9 @@ use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport};
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::plot;
-use firsthop_perf::report::{HALF_OF_SINGLE, Machine, NamedLoad, Pass, Report};
+use firsthop_perf::report::{
+    FEW_CALLS, FEW_CALLS_RATE, HALF_OF_SINGLE, IDLE, Machine, NamedLoad, Pass, Report,
+};
 use firsthop_perf::rig::{Direction, Rig, RigPlan};
 use firsthop_perf::subject::{Lab, Program, RelayOptions};
 use firsthop_perf::wire::Wire;
@@ -294,6 +296,12 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
     }
     if let Some(packets) = capacity("relay_both_1500") {
         plan.push((relay(true), "half of what the relay can do", packets / 4.0));
+    }
+    for program in [relay(true), relay(false), Program::Go, Program::Nginx] {
+        plan.push((program, FEW_CALLS, FEW_CALLS_RATE));
+    }
+    for program in [relay(true), relay(false)] {
+        plan.push((program, IDLE, 1.0));
     }
     // Without polling the share of its processor that the relay uses says whether it was saturated.
     for program in [relay(false), Program::Single, Program::Go] {

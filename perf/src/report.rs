@@ -217,6 +217,20 @@ impl Report {
                 self.ratios.insert(name, ratio);
             }
         }
+        // No relay can be below: one receive up and one send down are what the kernel charges at least.
+        for (name, peer) in [
+            ("floors_vs_go", "go_both"),
+            ("floors_vs_nginx", "nginx_both"),
+        ] {
+            let within = |pass: &Pass| {
+                let cost = |id| pass.get(id).map(|(_, cost)| cost.nanos);
+                let floor = f64::midpoint(cost("floor_up")?, cost("floor_down")?);
+                Some(floor / cost(peer)?)
+            };
+            if let Some(ratio) = median(passes.iter().filter_map(within).collect()) {
+                self.ratios.insert(name, ratio);
+            }
+        }
     }
 
     /// Works out the other ratios, and the table of targets. Call it last.
@@ -230,16 +244,19 @@ impl Report {
             let bytes = grown / f64::from(many.flows - thousand.flows);
             self.ratios.insert("bytes_per_flow", bytes);
         }
-        let at_load = |program: &str| {
-            let named = |load: &&NamedLoad| load.program == program && load.at == HALF_OF_SINGLE;
+        let loaded = |program: &str, at: &str| {
+            let named = |load: &&NamedLoad| load.program == program && load.at == at;
             self.latency.iter().find(named).map(|named| named.load)
         };
-        let nanos = |program| at_load(program).and_then(|load| load.nanos);
-        for (name, peer) in [
-            ("vs_single_at_load", "one packet per call"),
-            ("vs_go_at_load", "Go relay"),
-            ("vs_nginx_at_load", "nginx stream"),
+        let at_load = |program: &str| loaded(program, HALF_OF_SINGLE);
+        for (name, peer, at) in [
+            ("vs_single_at_load", "one packet per call", HALF_OF_SINGLE),
+            ("vs_go_at_load", "Go relay", HALF_OF_SINGLE),
+            ("vs_nginx_at_load", "nginx stream", HALF_OF_SINGLE),
+            ("vs_go_200_calls", "Go relay", FEW_CALLS),
+            ("vs_nginx_200_calls", "nginx stream", FEW_CALLS),
         ] {
+            let nanos = |program| loaded(program, at).and_then(|load| load.nanos);
             if let Some((relay, peer)) = nanos("relay without polling").zip(nanos(peer)) {
                 self.ratios.insert(name, relay / peer);
             }
@@ -389,7 +406,7 @@ impl Report {
         if !self.latency.is_empty() {
             writeln!(
                 out,
-                "\n{:<22}{:>12}{:>6}{:>10}{:>10}{:>10}{:>10}{:>9}",
+                "\n{:<22}{:>12}{:>6}{:>10}{:>10}{:>10}{:>10}{:>9}{:>11}{:>8}",
                 "open loop, microseconds",
                 "packets/s",
                 "way",
@@ -397,7 +414,9 @@ impl Report {
                 "p99",
                 "p99.9",
                 "max",
-                "lost %"
+                "lost %",
+                "ns/packet",
+                "busy %"
             )?;
         }
         for named in &self.latency {
@@ -407,7 +426,7 @@ impl Report {
                 let latency = way.latency;
                 writeln!(
                     out,
-                    "{:<24}{:>10.0}{name:>6}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>9.3}{:>11.0}{:>8.0}",
+                    "{:<22}{:>12.0}{name:>6}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>9.3}{:>11.0}{:>8.1}",
                     named.program,
                     load.rate,
                     latency.p50,
@@ -423,6 +442,15 @@ impl Report {
         Ok(())
     }
 }
+
+/// A load as of two hundred calls, of 50 packets a second each way.
+pub const FEW_CALLS: &str = "200 calls";
+
+/// The rate of [`FEW_CALLS`], in packets a second each way.
+pub const FEW_CALLS_RATE: f64 = 10_000.0;
+
+/// A packet a second: what a relay takes that has nothing to do.
+pub const IDLE: &str = "idle";
 
 /// The rate at which latencies are compared.
 pub const HALF_OF_SINGLE: &str = "half of what one packet per call can do";
