@@ -14,7 +14,7 @@ use firsthop_shared::stun::{Class, Stun};
 use firsthop_shared::stun_write::{Role, binding_request, binding_success};
 use firsthop_shared::token::{self, Route};
 
-use crate::mmsg::{Inbox, Outbox};
+use crate::mmsg::{Inbox, Outbox, copy_of};
 use crate::packet::{MEDIA_MIN, Stamp};
 use crate::place;
 use crate::turn::{self, Granted};
@@ -182,10 +182,7 @@ impl Crowd {
             Wire::Trunk => {
                 let mut check = std::mem::take(&mut self.scratch);
                 self.check(flow, &mut check);
-                let done = self.push(flow, |out| {
-                    out[..check.len()].copy_from_slice(&check);
-                    check.len()
-                });
+                let done = self.push(flow, copy_of(&check));
                 self.scratch = check;
                 done
             }
@@ -195,10 +192,7 @@ impl Crowd {
                 let name = format!("{:08x}:{CLIENT_UFRAG}", flow + 1);
                 let role = Role::Controlling(1, true);
                 binding_request(&mut check, [7; 12], &name, CLIENT_PASSWORD, 1, role);
-                let done = self.push(flow, |out| {
-                    out[..check.len()].copy_from_slice(&check);
-                    check.len()
-                });
+                let done = self.push(flow, copy_of(&check));
                 self.scratch = check;
                 done
             }
@@ -261,7 +255,7 @@ impl Crowd {
         let outbox = &mut self.outboxes[socket];
         outbox.push(self.target, Some(from), write);
         if outbox.is_full() {
-            self.refused += sent(outbox, &self.sockets[socket])?;
+            self.refused += outbox.send_all(&self.sockets[socket])?;
         }
         Ok(())
     }
@@ -272,7 +266,7 @@ impl Crowd {
     /// What a socket says.
     pub fn flush(&mut self) -> io::Result<()> {
         for (outbox, socket) in self.outboxes.iter_mut().zip(&self.sockets) {
-            self.refused += sent(outbox, socket)?;
+            self.refused += outbox.send_all(socket)?;
         }
         Ok(())
     }
@@ -315,13 +309,10 @@ impl Crowd {
                         CLIENT_PASSWORD,
                     );
                     let client = place::client(flow / SOCKETS);
-                    outbox.push(self.target, Some(client), |out| {
-                        out[..answer.len()].copy_from_slice(&answer);
-                        answer.len()
-                    });
+                    outbox.push(self.target, Some(client), copy_of(&answer));
                     self.scratch = answer;
                     if outbox.is_full() {
-                        self.refused += sent(outbox, socket)?;
+                        self.refused += outbox.send_all(socket)?;
                     }
                 }
             }
@@ -341,11 +332,4 @@ pub(crate) fn transaction_of(flow: u32, secret: u64) -> [u8; 12] {
 pub(crate) fn flow_of(transaction: &[u8; 12]) -> u32 {
     let [a, b, c, d, ..] = *transaction;
     u32::from_be_bytes([a, b, c, d])
-}
-
-/// Sends a batch; returns how many of it the kernel did not take.
-fn sent(outbox: &mut Outbox, socket: &UdpSocket) -> io::Result<u64> {
-    let count = outbox.count();
-    let taken = outbox.send(socket)?;
-    Ok((count - taken) as u64)
 }

@@ -15,7 +15,7 @@ use crate::burst::wait_empty;
 use crate::crowd::{CLIENT_UFRAG, Crowd, open_socket};
 use crate::load::{self, LoadPlan, LoadReport};
 use crate::metrics::Metrics;
-use crate::mmsg::{BATCH, Outbox};
+use crate::mmsg::{BATCH, Outbox, copy_of};
 use crate::rig::{Direction, Rig};
 use crate::subject::Subject;
 
@@ -105,10 +105,7 @@ impl Flood {
             // The upper half of the loopback network, where no client of the crowd is.
             let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 128, 0, 1)) + number);
             let packet = &self.pool[self.position % POOL];
-            self.outbox.push(self.target, Some(from), |out| {
-                out[..packet.len()].copy_from_slice(packet);
-                packet.len()
-            });
+            self.outbox.push(self.target, Some(from), copy_of(packet));
             self.position += 1;
         }
         self.sent += self.outbox.send(&self.socket)? as u64;

@@ -13,7 +13,7 @@ use firsthop_shared::stun::Stun;
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::crowd::SOCKET_BUFFER;
-use crate::mmsg::{Inbox, Outbox};
+use crate::mmsg::{Inbox, Outbox, copy_of};
 use crate::place;
 use crate::wire::record;
 
@@ -142,10 +142,7 @@ fn batched_down(public: &UdpSocket, internal: &UdpSocket) -> io::Result<()> {
         inbox.receive(internal, true)?;
         for (bytes, _) in inbox.packets() {
             if let Some((client, packet)) = read_record(bytes) {
-                outbox.push(client, None, |out| {
-                    out[..packet.len()].copy_from_slice(packet);
-                    packet.len()
-                });
+                outbox.push(client, None, copy_of(packet));
             }
         }
         outbox.send(public)?;

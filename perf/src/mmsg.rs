@@ -151,6 +151,14 @@ pub struct Outbox {
 // SAFETY: the raw pointers lead into vectors that the value itself owns and never resizes.
 unsafe impl Send for Outbox {}
 
+/// What [`Outbox::push`] writes when the datagram is there already.
+pub fn copy_of(datagram: &[u8]) -> impl FnOnce(&mut [u8]) -> usize {
+    move |out| {
+        out[..datagram.len()].copy_from_slice(datagram);
+        datagram.len()
+    }
+}
+
 impl Outbox {
     /// Makes room for datagrams of at most `len` bytes.
     #[must_use]
@@ -208,6 +216,15 @@ impl Outbox {
             self.controls[i] = packet_info(from);
         }
         self.count += 1;
+    }
+
+    /// The same as [`Outbox::send`]; returns how many the kernel did not take.
+    ///
+    /// # Errors
+    /// What the socket says about the first datagram, but for `WouldBlock`.
+    pub fn send_all(&mut self, socket: &UdpSocket) -> io::Result<u64> {
+        let count = self.count;
+        Ok((count - self.send(socket)?) as u64)
     }
 
     /// Sends what was pushed, in order, and empties the batch. Returns how many the kernel took: it stops at the first

@@ -19,7 +19,7 @@ use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
 use rand::RngExt as _;
 
 use crate::crowd::{CLIENT_PASSWORD, CLIENT_UFRAG, flow_of, open_socket, transaction_of};
-use crate::mmsg::{Inbox, Outbox};
+use crate::mmsg::{Inbox, Outbox, copy_of};
 use crate::packet::{MEDIA_MIN, Stamp};
 use crate::place;
 use crate::wire::{Wire, record};
@@ -272,10 +272,7 @@ impl Owners {
                 header.client.get(),
                 CLIENT_PASSWORD,
             );
-            self.push(flow, |out| {
-                out[..answer.len()].copy_from_slice(&answer);
-                answer.len()
-            })?;
+            self.push(flow, copy_of(&answer))?;
         }
         self.scratch = answer;
         Ok(())
@@ -300,10 +297,7 @@ impl Owners {
             session.header.client.get(),
             password.as_bytes(),
         );
-        self.push(flow, |out| {
-            out[..answer.len()].copy_from_slice(answer);
-            answer.len()
-        })?;
+        self.push(flow, copy_of(answer))?;
         if session.known {
             return Ok(());
         }
@@ -312,10 +306,7 @@ impl Owners {
         debug_assert_eq!(flow_of(&check), flow);
         let role = Role::Controlled(2);
         binding_request(answer, check, &name, CLIENT_PASSWORD, 1, role);
-        self.push(flow, |out| {
-            out[..answer.len()].copy_from_slice(answer);
-            answer.len()
-        })
+        self.push(flow, copy_of(answer))
     }
 
     /// Sends a media packet to a flow's client, once its datagram is full or [`Owners::flush`] is called.
@@ -391,10 +382,7 @@ impl Owners {
             sender.sequence,
         );
         self.outbox
-            .push(sender.hop, Some(place::owner(owner)), |out| {
-                out[..bytes.len()].copy_from_slice(bytes);
-                bytes.len()
-            });
+            .push(sender.hop, Some(place::owner(owner)), copy_of(bytes));
         sender.builder.clear();
         self.send_if_full()
     }
@@ -407,9 +395,7 @@ impl Owners {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let count = self.outbox.count();
-        let taken = self.outbox.send(&self.socket)?;
-        self.counts.unsent += (count - taken) as u64;
+        self.counts.unsent += self.outbox.send_all(&self.socket)?;
         Ok(())
     }
 
