@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::backend::{Backend, Input, Output, QueueState};
-use super::events::{self, Ids, OutputBuffer};
+use super::events::{self, Ids, OutputBuffer, ResponseStatus};
 use super::ledger::{ItemId, PlayoutEvent};
 use super::playout::PlayoutSettings;
 use super::voice::{VoiceDetector, VoiceEvent, VoiceSettings};
@@ -213,8 +213,17 @@ impl Echo {
             );
         };
         match event["type"].as_str() {
-            Some("session.update") => self.update(&event["session"]),
+            Some("session.update") => self.update(&event),
             Some("output_audio_buffer.clear") => self.clear(),
+            Some("response.create") => self.respond(),
+            // A response is done as soon as it was created, so none is ever active. The code is the API's own: clients that cancel
+            // to be sure know it.
+            Some("response.cancel") => self.refuse(
+                "response_cancel_not_active",
+                "Cancellation failed: no active response found.",
+                None,
+                &event,
+            ),
             Some("input_audio_buffer.append") => self.refuse(
                 "unsupported_event",
                 "On a WebRTC call audio comes by the track, not by input_audio_buffer.append.",
@@ -236,7 +245,17 @@ impl Echo {
     }
 
     /// Takes the settings of turn detection, where the GA and the beta API have them; everything else means nothing to an echo.
-    fn update(&mut self, session: &Value) {
+    fn update(&mut self, event: &Value) {
+        let session = match &event["session"] {
+            session @ Value::Object(_) => session,
+            other => {
+                let (code, message) = match other {
+                    Value::Null => ("missing_required_parameter", "session is missing."),
+                    _ => ("invalid_type", "session has to be an object."),
+                };
+                return self.refuse(code, message, Some("session"), event);
+            }
+        };
         let ga = &session["audio"]["input"]["turn_detection"];
         let detection = if ga.is_object() {
             ga
@@ -267,6 +286,16 @@ impl Echo {
         self.echoes.clear();
         self.offer(Waiting::Clear);
         self.offer(Waiting::Event(text));
+    }
+
+    /// What was said has been echoed already, so a response that is asked for has nothing to say: it is done at once, and whoever
+    /// waits for its end goes on.
+    fn respond(&mut self) {
+        let response = self.ids.make("resp");
+        for status in [ResponseStatus::InProgress, ResponseStatus::Completed] {
+            let text = events::response(&mut self.ids, &response, status);
+            self.offer(Waiting::Event(text));
+        }
     }
 
     fn refuse(&mut self, code: &str, message: &str, param: Option<&str>, event: &Value) {

@@ -85,6 +85,31 @@ pub(super) fn output_audio_buffer(
     event(ids, kind, json!({"response_id": response}))
 }
 
+/// How far a response is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseStatus {
+    /// It begins.
+    InProgress,
+    /// It came to its end.
+    Completed,
+}
+
+/// `response.created` or `response.done` of a response without output.
+pub(super) fn response(ids: &mut Ids, id: &str, status: ResponseStatus) -> String {
+    let (kind, status) = match status {
+        ResponseStatus::InProgress => ("response.created", "in_progress"),
+        ResponseStatus::Completed => ("response.done", "completed"),
+    };
+    let response = json!({
+        "object": "realtime.response",
+        "id": id,
+        "status": status,
+        "status_details": null,
+        "output": [],
+    });
+    event(ids, kind, json!({"response": response}))
+}
+
 /// `session.created` or `session.updated` with the whole session.
 pub(super) fn session(ids: &mut Ids, kind: &str, session: Value) -> String {
     event(ids, kind, json!({"session": session}))

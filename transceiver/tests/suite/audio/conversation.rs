@@ -398,6 +398,51 @@ fn session_update_is_answered_and_changes_the_detection_of_turns() {
 }
 
 #[test]
+fn a_session_update_without_a_session_object_is_an_error_that_names_the_field() {
+    let mut call = Call::playing();
+    for (session, code) in [
+        (Some(json!("loud")), "invalid_type"),
+        (Some(json!([])), "invalid_type"),
+        (Some(json!(7)), "invalid_type"),
+        (Some(Value::Null), "missing_required_parameter"),
+        (None, "missing_required_parameter"),
+    ] {
+        let mut update = json!({"type": "session.update", "event_id": "e1"});
+        if let Some(session) = session {
+            update["session"] = session;
+        }
+        call.send(&update);
+        let (_, last) = call.events.last().expect("an event");
+        assert_eq!(last["type"], "error", "{update}");
+        assert_eq!(last["error"]["code"], code, "{update}");
+        assert_eq!(last["error"]["param"], "session");
+        assert_eq!(last["error"]["event_id"], "e1");
+    }
+    assert!(!call.kinds().contains(&"session.updated"));
+}
+
+#[test]
+fn a_response_that_is_asked_for_is_done_at_once_and_one_that_is_cancelled_was_not_active() {
+    let mut call = Call::playing();
+    call.send(&json!({"type": "response.cancel", "event_id": "e1"}));
+    let error = &call.event("error")["error"];
+    assert_eq!(error["code"], "response_cancel_not_active");
+    assert_eq!(error["event_id"], "e1");
+    call.send(&json!({"type": "response.create", "response": {"instructions": "…"}}));
+    let kinds = call.kinds();
+    assert_eq!(
+        kinds[kinds.len() - 2..],
+        ["response.created", "response.done"]
+    );
+    let created = &call.event("response.created")["response"];
+    let done = &call.event("response.done")["response"];
+    assert_eq!(created["id"], done["id"]);
+    assert_eq!(created["status"], "in_progress");
+    assert_eq!(done["status"], "completed");
+    assert_eq!(done["output"], json!([]));
+}
+
+#[test]
 fn a_clear_stops_the_echo_at_once_and_says_so_also_when_nothing_plays() {
     let mut call = Call::playing();
     call.say(&speech(ms(1_000)));
