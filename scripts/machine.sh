@@ -10,6 +10,26 @@ die() {
     exit 2
 }
 
+# Whether a text is an IP address, as programs read it.
+is_address() {
+    local part
+    local -a parts
+    if [[ $1 =~ ^[0-9]{1,3}(\.[0-9]{1,3}){3}$ ]]; then
+        IFS=. read -r -a parts <<<"$1"
+        for part in "${parts[@]}"; do
+            [[ $part =~ ^(0|[1-9][0-9]*)$ ]] && [ "$part" -le 255 ] || return 1
+        done
+        return 0
+    fi
+    local groups='([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4})*)'
+    if [[ $1 == *::* ]]; then
+        # One gap, which stands for at least one group.
+        [[ $1 =~ ^$groups?::$groups?$ ]] && [ "$(tr -cd : <<<"$1" | wc -c)" -le 7 ]
+    else
+        [[ $1 =~ ^$groups$ ]] && [ "$(tr -cd : <<<"$1" | wc -c)" -eq 7 ]
+    fi
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # need_debian COMMAND=PACKAGE ...: installs the packages whose commands are missing, all in one go. A name that begins

@@ -219,6 +219,19 @@ def test_a_bad_option_is_named_before_anything_starts(
     assert "Building" not in script.text()
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["example", "300.1.1.1", "1.2.3", "01.2.3.4", "127.0.0.1,,::1", ":::", "1:2", "1::2::3", "12345::", "0.0.0.0", "::"],
+)
+def test_a_public_address_in_the_environment_that_is_none_is_named_at_once(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], value: str
+) -> None:
+    script = run(launch, bed, clone, {**environment, "FIRSTHOP_PUBLIC": value})
+    assert script.wait(20) == 2
+    assert "FIRSTHOP_PUBLIC" in script.text().splitlines()[0]
+    assert "Building" not in script.text()
+
+
 def test_an_old_kernel_is_refused(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
