@@ -44,6 +44,8 @@ reasons! {
     Reflected = "reflected",
     /// The datagram was seen before, or is older than the replay window.
     Replay = "replay",
+    /// The datagram comes from another address than the others of its sender (boot id): a copy, most likely.
+    HopChanged = "hop_changed",
     /// The datagram is for another worker.
     ForeignShard = "foreign_shard",
     /// A record of a type that a relay does not send to an owner.

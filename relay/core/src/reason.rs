@@ -99,6 +99,8 @@ reasons! {
     TrunkReflected = "trunk_reflected",
     /// An internal datagram that was seen before, or is too old to tell.
     TrunkReplay = "trunk_replay",
+    /// An internal datagram from another address than the others of its sender (boot id): a copy, most likely.
+    TrunkSourceChanged = "trunk_source_changed",
     /// An internal datagram with a record that does not parse, or a packet record without a packet.
     RecordMalformed = "record_malformed",
     /// A record that names an ingress this relay does not serve for the client's family and transport.
