@@ -51,7 +51,8 @@ struct Settings {
     #[arg(long, env = "FIRSTHOP_CONTROL_SECRET_FILE")]
     control_secret_file: Option<PathBuf>,
 
-    /// File with the API keys: `[[key]]` tables with name and sha256.
+    /// File with the API keys: `[[key]]` tables with name and sha256. It is read again when it changes; a key that is taken out is
+    /// revoked, with the client secrets minted with it. `key = []` alone revokes all; an empty file changes nothing.
     #[arg(long, env = "FIRSTHOP_API_KEYS")]
     api_keys: Option<PathBuf>,
 

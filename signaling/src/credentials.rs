@@ -43,8 +43,8 @@ pub enum CredentialsError {
         /// Line of the first fault, from 1.
         line: usize,
     },
-    /// The file holds no key, so that nobody could call.
-    #[error("it holds no [[key]]: nobody could make a call")]
+    /// The file says nothing about keys: somebody is just writing it, or it is another file.
+    #[error("it holds no [[key]]: write key = [] to let nobody in")]
     Empty,
     /// The file holds more keys than are compared per request.
     #[error("it holds more than {API_KEYS_MAX} keys")]
@@ -168,8 +168,8 @@ impl fmt::Debug for ApiKeys {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeysFile {
-    #[serde(default)]
-    key: Vec<KeyEntry>,
+    /// Nothing is half a file, an empty list is what somebody meant.
+    key: Option<Vec<KeyEntry>>,
 }
 
 #[derive(Deserialize)]
@@ -193,7 +193,7 @@ struct FileRate {
 }
 
 impl ApiKeys {
-    /// Reads the TOML of a file of API keys.
+    /// Reads the TOML of a file of API keys. `key = []` revokes all; a file without any `key` is taken for a half-written one.
     ///
     /// # Errors
     /// What is wrong with it, without any key or hash.
@@ -201,15 +201,13 @@ impl ApiKeys {
         let file: KeysFile = toml::from_str(text).map_err(|error| CredentialsError::Syntax {
             line: line_of(text, error.span().map_or(0, |span| span.start)),
         })?;
-        if file.key.is_empty() {
-            return Err(CredentialsError::Empty);
-        }
-        if file.key.len() > API_KEYS_MAX {
+        let keys = file.key.ok_or(CredentialsError::Empty)?;
+        if keys.len() > API_KEYS_MAX {
             return Err(CredentialsError::TooMany);
         }
-        let mut entries = Vec::with_capacity(file.key.len());
-        let mut names = std::collections::HashSet::with_capacity(file.key.len());
-        for (index, entry) in file.key.into_iter().enumerate() {
+        let mut entries = Vec::with_capacity(keys.len());
+        let mut names = std::collections::HashSet::with_capacity(keys.len());
+        for (index, entry) in keys.into_iter().enumerate() {
             let name = key_name(&entry.name).ok_or(CredentialsError::Name(index + 1))?;
             let hash =
                 read_hash(&entry.sha256).ok_or_else(|| CredentialsError::Hash(name.clone()))?;
@@ -254,7 +252,7 @@ impl ApiKeys {
         self.entries.len()
     }
 
-    /// Never true: a file without keys is refused.
+    /// Whether nobody is let in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -46,6 +46,43 @@ async fn a_slip_in_a_file_shuts_nobody_out() {
 }
 
 #[tokio::test]
+async fn an_empty_list_of_keys_revokes_all_and_an_empty_file_revokes_none() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    // As an editor leaves it for a moment.
+    for half in ["", "\n", "# keys\n"] {
+        stage.write("keys.toml", half);
+        front.reload();
+        assert_eq!(front.call().await.status(), 201, "{half:?}");
+    }
+    let secret = front
+        .post("/v1/realtime/client_secrets")
+        .bearer_auth(KEY)
+        .send()
+        .await
+        .expect("a response");
+    let secret: serde_json::Value = secret.json().await.expect("JSON");
+    let secret = secret["value"].as_str().expect("a secret").to_owned();
+    stage.write("keys.toml", "key = []\n");
+    front.reload();
+    for key in [KEY, &secret] {
+        let refused = front
+            .post("/v1/realtime/calls")
+            .bearer_auth(key)
+            .header("content-type", "application/sdp")
+            .body(OFFER)
+            .send()
+            .await
+            .expect("a response");
+        assert_eq!(refused.status(), 401, "{key}");
+    }
+    stage.write("keys.toml", &key_file(&[("dev", KEY)]));
+    front.reload();
+    assert_eq!(front.call().await.status(), 201);
+}
+
+#[tokio::test]
 async fn calls_outlive_the_rotation_of_keys_until_theirs_is_removed() {
     let stage = Stage::new();
     let mut masters = Masters::new([7; 32]);
