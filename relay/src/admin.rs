@@ -4,7 +4,6 @@
 //! `/metrics` reads what the cores publish ten times a second. The same thread reads changed files again.
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use firsthop_relay_core::Reason;
+use firsthop_service::{body, files, server};
 use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
@@ -22,12 +22,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tracing::{info, warn};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::warn;
 
 use crate::config::Listen;
 use crate::control::CoreControl;
 use crate::counters::{COUNTERS, GAUGES, Published, Value};
-use crate::limits::{ADMIN_STOP, RELOAD_INTERVAL, SOCKET_BUFFER};
+use crate::limits::{ADMIN, ADMIN_BODY_MAX, RELOAD_INTERVAL, SOCKET_BUFFER};
 use crate::sockets::{self, GrantedBuffers};
 
 /// One core, as the admin thread sees it.
@@ -65,17 +67,14 @@ struct Pages {
     registry: Registry,
 }
 
-/// Serves the admin pages and watches the files until `stop` completes.
-///
-/// # Errors
-/// The listener is unusable.
+/// Serves the admin pages and watches the files until `stop` becomes true.
 pub async fn serve(
     listener: TcpListener,
     cores: Vec<CoreView>,
     granted: GrantedBuffers,
     reload: Reload,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+    stop: watch::Receiver<bool>,
+) {
     let metrics = Arc::new(Metrics { cores, granted });
     let mut registry = Registry::with_prefix("firsthop_relay");
     registry.register_collector(Box::new(Arc::clone(&metrics)));
@@ -85,33 +84,12 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(show_metrics))
         .with_state(pages);
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let watch = tokio::spawn(watch_files(reload));
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let served = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        stop.await;
-        let _ = stopping.send(());
+    let routes = body::bounded(routes, ADMIN_BODY_MAX, |_| {
+        (StatusCode::PAYLOAD_TOO_LARGE, "send no body\n").into_response()
     });
-    // A connection that has sent half a request would be waited for without end.
-    let patience = async {
-        let _ = stopped.await;
-        tokio::time::sleep(ADMIN_STOP).await;
-    };
-    let result = tokio::select! {
-        result = served.into_future() => result,
-        () = patience => Ok(()),
-    };
-    watch.abort();
-    result
-}
-
-/// Binds the admin address, before anything else starts.
-///
-/// # Errors
-/// The port is in use, or the address is not this machine's.
-pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address)
+    let watching = tokio::spawn(watch_files(reload));
+    server::serve(vec![listener], routes, ADMIN, stop).await;
+    watching.abort();
 }
 
 async fn ready(State(pages): State<Arc<Pages>>) -> (StatusCode, String) {
@@ -227,21 +205,14 @@ async fn watch_files(mut reload: Reload) {
     let mut timer = tokio::time::interval(RELOAD_INTERVAL);
     loop {
         timer.tick().await;
-        match reload.keyring.poll() {
-            Some(Ok(keyring)) => {
-                info!(keys = keyring.len(), "keyring reloaded");
-                let keyring = Arc::new(keyring);
-                for control in &reload.controls {
-                    control.set_keyring(Arc::clone(&keyring));
-                }
+        if let Ok(Some(keyring)) = files::changed("keyring", &mut reload.keyring) {
+            let keyring = Arc::new(keyring);
+            for control in &reload.controls {
+                control.set_keyring(Arc::clone(&keyring));
             }
-            Some(Err(error)) => warn!(%error, "keyring not reloaded, the former one stays in use"),
-            None => {}
         }
-        match reload.fleet.poll() {
-            Some(Ok(fleet)) => report_fleet(&fleet, &reload.listen),
-            Some(Err(error)) => warn!(%error, "fleet not reloaded, the former one stays in use"),
-            None => {}
+        if let Ok(Some(fleet)) = files::changed("fleet", &mut reload.fleet) {
+            report_fleet(&fleet, &reload.listen);
         }
     }
 }

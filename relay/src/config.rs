@@ -4,6 +4,7 @@
 //! that cannot be wrong any more; what is wrong is said in one line that names the setting and the fix, before anything is
 //! opened.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use firsthop_relay_core::limits::{
     FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT, PROVISIONAL_SHARE, TRUNKS_DEFAULT,
 };
+use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
 use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
@@ -113,22 +115,9 @@ pub struct Settings {
         default_value = "on"
     )]
     pub spin: Switch,
-    /// What is logged: a level, or a filter such as info,firsthop_relay=debug.
-    #[arg(
-        long,
-        env = "FIRSTHOP_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// How it is logged.
-    #[arg(
-        long,
-        env = "FIRSTHOP_LOG_FORMAT",
-        value_name = "text|json",
-        default_value = "text"
-    )]
-    pub log_format: LogFormat,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: Log,
 }
 
 /// A setting that is on or off.
@@ -140,30 +129,12 @@ pub enum Switch {
     Off,
 }
 
-/// How log lines look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines: one JSON object per line.
-    Json,
-}
-
-/// A setting with a value that the relay cannot start with.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} {problem}")]
-pub struct SettingError {
-    /// The flag.
-    pub setting: &'static str,
-    /// Its value, what is wrong with it, and the fix.
-    pub problem: String,
-}
-
-fn refuse<T>(setting: &'static str, problem: impl Into<String>) -> Result<T, SettingError> {
-    Err(SettingError {
-        setting,
-        problem: problem.into(),
-    })
+fn refuse<T>(
+    setting: &'static str,
+    problem: impl Into<String>,
+    fix: impl Into<Cow<'static, str>>,
+) -> Result<T, SettingError> {
+    Err(SettingError::new(setting, problem, fix))
 }
 
 /// A public address of the relay.
@@ -218,25 +189,6 @@ pub struct Config {
 /// The longest linger that can be set, in microseconds: longer is heard.
 const LINGER_MAX: u64 = 5_000;
 
-impl Settings {
-    /// Reads the command line and the environment.
-    ///
-    /// # Errors
-    /// What cannot be read, as clap says it; also a request for help or the version.
-    pub fn read() -> Result<Self, clap::Error> {
-        Self::try_parse()
-    }
-}
-
-/// Brings clap's message about a bad command line into one line.
-#[must_use]
-pub fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let message = text.split("\n\n").next().unwrap_or(&text);
-    let words: Vec<&str> = message.split_whitespace().collect();
-    words.join(" ").trim_start_matches("error: ").to_owned()
-}
-
 impl Config {
     /// Checks every setting, and reads the files they name.
     ///
@@ -245,49 +197,50 @@ impl Config {
     pub fn check(settings: &Settings) -> Result<Self, SettingError> {
         let (keyring_reloader, keyring) = Reloader::new(&settings.keyring, DataKeyring::load)
             .map_err(|error| {
-                let file = settings.keyring.display();
-                SettingError {
-                    setting: "--keyring",
-                    problem: format!(
-                        "{file}: {error}: name a data keyring that the keys tool made"
-                    ),
-                }
+                SettingError::new(
+                    "--keyring",
+                    format!("{}: {error}", settings.keyring.display()),
+                    "make one with `keys init`, and give its data keyring",
+                )
             })?;
         let (fleet_reloader, fleet) =
-            Reloader::new(&settings.fleet, Fleet::load).map_err(|error| SettingError {
-                setting: "--fleet",
-                problem: format!("{}: {error}", settings.fleet.display()),
+            Reloader::new(&settings.fleet, Fleet::load).map_err(|error| {
+                SettingError::new(
+                    "--fleet",
+                    format!("{}: {error}", settings.fleet.display()),
+                    "correct the fleet file",
+                )
             })?;
         let cluster = ClusterId(settings.cluster);
         if fleet.cluster(cluster).is_none() {
             return refuse(
                 "--cluster",
-                format!(
-                    "{cluster}: not in {}: add the cluster there, or name one of it",
-                    settings.fleet.display()
-                ),
+                format!("{cluster} is not a cluster of {}", settings.fleet.display()),
+                "name one that is, or add it there",
             );
         }
         let internal_networks = match Networks::parse(&settings.internal_networks) {
             Ok(networks) if networks.is_empty() => {
                 return refuse(
                     "--internal-networks",
-                    "is empty: name the networks that transceivers are in",
+                    "it is empty",
+                    "name the networks that transceivers are in",
                 );
             }
             Ok(networks) => networks,
-            Err(error) => return refuse("--internal-networks", error.to_string()),
+            Err(error) => {
+                return refuse(
+                    "--internal-networks",
+                    error.to_string(),
+                    "give CIDRs such as 10.0.0.0/8,fd00::/8",
+                );
+            }
         };
-        let processors = match system::choose_processors(&settings.cores, &system::processors()) {
-            Ok(processors) => processors,
-            Err(problem) => return refuse("--cores", format!("{}: {problem}", settings.cores)),
-        };
+        let processors = system::choose_processors(&settings.cores, &system::processors())?;
         check_internal(settings, &internal_networks, processors.len())?;
         let listen = check_listen(settings, &fleet, &internal_networks)?;
         check_numbers(settings)?;
-        if let Err(problem) = system::ensure_memlock(processors.len()) {
-            return refuse("--cores", format!("{}: {problem}", settings.cores));
-        }
+        system::ensure_memlock(processors.len())?;
         Ok(Self {
             listen,
             cluster,
@@ -320,17 +273,19 @@ fn check_internal(
         return refuse(
             "--internal",
             format!(
-                "{address}: outside of --internal-networks, so transceivers would drop what comes from it: name an address inside"
+                "{address} is outside of --internal-networks, so transceivers would drop what comes from it"
             ),
+            "give an address inside",
         );
     }
     if settings.internal_port == 0 || usize::from(settings.internal_port) + cores > 1 << 16 {
         return refuse(
             "--internal-port",
             format!(
-                "{}: ports from here on for {cores} cores must lie in 1 to 65535",
+                "{} and the following ports do not give each of {cores} cores one",
                 settings.internal_port
             ),
+            "give a port from which on they lie in 1 to 65535",
         );
     }
     Ok(())
@@ -343,22 +298,25 @@ fn check_listen(
 ) -> Result<Vec<Listen>, SettingError> {
     let mut listen: Vec<Listen> = Vec::new();
     for text in &settings.listen {
-        let one = check_one_listen(text, settings, fleet, networks)
-            .or_else(|problem| refuse("--listen", format!("{text}: {problem}")))?;
+        let one = check_one_listen(text, settings, fleet, networks).map_err(|(problem, fix)| {
+            SettingError::new("--listen", format!("{text}: {problem}"), fix)
+        })?;
         for other in &listen {
             if other.address == one.address {
                 return refuse(
                     "--listen",
-                    format!("{}: named twice: name it once", one.address),
+                    format!("{} is named twice", one.address),
+                    "name it once",
                 );
             }
             if other.ingress == one.ingress && other.address.is_ipv6() == one.address.is_ipv6() {
                 return refuse(
                     "--listen",
                     format!(
-                        "{text}: {} already serves the advertised address {}: give each ingress one address per family",
+                        "{text}: {} already serves the advertised address {}",
                         other.address, one.advertised
                     ),
+                    "give each ingress one address per family",
                 );
             }
         }
@@ -367,7 +325,8 @@ fn check_listen(
     if listen.is_empty() || listen.len() > LISTEN_MAX {
         return refuse(
             "--listen",
-            format!("names {} addresses: name 1 to {LISTEN_MAX}", listen.len()),
+            format!("it names {} addresses", listen.len()),
+            format!("name 1 to {LISTEN_MAX}"),
         );
     }
     Ok(listen)
@@ -378,47 +337,69 @@ fn check_one_listen(
     settings: &Settings,
     fleet: &Fleet,
     networks: &Networks,
-) -> Result<Listen, String> {
+) -> Result<Listen, (String, &'static str)> {
     let parse = |part: &str| {
         part.trim()
             .parse::<SocketAddr>()
             .map(canonical)
-            .map_err(|_| format!("'{part}' is not an address with a port, such as 203.0.113.10:3478 or [2001:db8::10]:3478"))
+            .map_err(|_| {
+                (
+                    format!("'{part}' is not an address with a port"),
+                    "give one such as 203.0.113.10:3478 or [2001:db8::10]:3478",
+                )
+            })
     };
+    let bad = |problem: &str, fix| Err((problem.to_owned(), fix));
     let (address, advertised) = match text.split_once('=') {
         Some((address, advertised)) => (parse(address)?, parse(advertised)?),
         None => (parse(text)?, parse(text)?),
     };
     let ip = address.ip();
     if ip.is_unspecified() {
-        return Err("a wildcard address would answer from another address than the one that was hit: name each address".to_owned());
+        return bad(
+            "a wildcard address would answer from another address than the one that was hit",
+            "name each address",
+        );
     }
     if ip.is_multicast() {
-        return Err("a multicast address: name an address of this machine".to_owned());
+        return bad(
+            "it is a multicast address",
+            "name an address of this machine",
+        );
     }
     if address.port() == 0 {
-        return Err("port 0: name the port, all cores share it".to_owned());
+        return bad(
+            "port 0 is another for each socket",
+            "name the port, all cores share it",
+        );
     }
     if advertised.ip().is_unspecified() || advertised.ip().is_multicast() || advertised.port() == 0
     {
-        return Err(format!(
-            "clients cannot reach the advertised address {advertised}: advertise the one that they can"
+        return Err((
+            format!("clients cannot reach the advertised address {advertised}"),
+            "advertise the one that they can",
         ));
     }
     if address.is_ipv6() != advertised.is_ipv6() {
-        return Err(
-            "listen and advertised address are of different families: give both the same"
-                .to_owned(),
+        return bad(
+            "listen and advertised address are of different families",
+            "give both the same",
         );
     }
     let Some(ingress) = fleet.ingress_by_address(advertised) else {
-        return Err(format!(
-            "no ingress in {} advertises {advertised}: add it there, or append =ADVERTISED with one of it",
-            settings.fleet.display()
+        return Err((
+            format!(
+                "no ingress in {} advertises {advertised}",
+                settings.fleet.display()
+            ),
+            "add it there, or append =ADVERTISED with one of it",
         ));
     };
     if ip.is_loopback() && networks.contains(ip) && !settings.allow_internal_clients {
-        return Err("only clients inside --internal-networks reach a loopback address, and they are not served: add --allow-internal-clients".to_owned());
+        return bad(
+            "only clients inside --internal-networks reach a loopback address, and they are not served",
+            "add --allow-internal-clients",
+        );
     }
     Ok(Listen {
         address,
@@ -431,16 +412,15 @@ fn check_numbers(settings: &Settings) -> Result<(), SettingError> {
     if !(PROVISIONAL_SHARE..=FLOWS_MAX).contains(&settings.flows_per_core) {
         return refuse(
             "--flows-per-core",
-            format!(
-                "{}: choose {PROVISIONAL_SHARE} to {FLOWS_MAX}",
-                settings.flows_per_core
-            ),
+            format!("a core cannot hold {} flows", settings.flows_per_core),
+            format!("choose {PROVISIONAL_SHARE} to {FLOWS_MAX}"),
         );
     }
     if settings.linger > LINGER_MAX {
         return refuse(
             "--linger",
-            format!("{}: choose 0 to {LINGER_MAX} microseconds", settings.linger),
+            format!("{} microseconds are heard", settings.linger),
+            format!("choose 0 to {LINGER_MAX}"),
         );
     }
     if let Some(mtu) = settings.internal_mtu
@@ -448,7 +428,8 @@ fn check_numbers(settings: &Settings) -> Result<(), SettingError> {
     {
         return refuse(
             "--internal-mtu",
-            format!("{mtu}: choose {MTU_MIN} to {MTU_MAX} bytes"),
+            format!("no path has {mtu} bytes"),
+            format!("choose {MTU_MIN} to {MTU_MAX}"),
         );
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use firsthop_service::server::Limits;
 use firsthop_shared::limits::{CLIENT_PACKET_MAX, TRUNK_DATAGRAM_MAX, TRUNK_RECORDS_MAX};
 use firsthop_shared::trunk::RECORD_HEADER_MAX;
 
@@ -117,8 +118,16 @@ pub const MTU_MIN: u16 = 1_280;
 /// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
 pub const MTU_MAX: u16 = 9_216;
 
-/// How long an open admin connection may hold up the end of the process.
-pub const ADMIN_STOP: Duration = Duration::from_secs(1);
+/// What the admin port allows: probes, scrapers, and a person's browser.
+pub const ADMIN: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(10),
+    body: Duration::from_secs(5),
+    stop: Duration::from_secs(1),
+};
+
+/// The largest request body that the admin port takes, in bytes: there is nothing to send.
+pub const ADMIN_BODY_MAX: usize = 0;
 
 /// How often the control thread looks for changed files.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);

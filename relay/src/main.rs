@@ -6,32 +6,25 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::error::ErrorKind;
-use firsthop_relay::config::{self, Config, LogFormat, Settings};
+use firsthop_relay::config::{Config, Settings};
 use firsthop_relay::relay::{Relay, RelayError};
+use firsthop_service::settings;
 use tracing::info;
-use tracing_subscriber::EnvFilter;
+
+const PROGRAM: &str = "relay";
 
 fn main() -> ExitCode {
-    let settings = match Settings::read() {
+    let settings: Settings = match settings::of_process(PROGRAM) {
         Ok(settings) => settings,
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-            ) =>
-        {
-            print!("{error}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => return refuse(&config::one_line(&error)),
+        Err(ended) => return ended,
     };
-    if let Err(error) = start_log(&settings) {
-        return refuse(&format!("--log {}: {error:#}", settings.log));
-    }
-    let config = match Config::check(&settings) {
+    let checked = settings
+        .log
+        .start(&[])
+        .and_then(|()| Config::check(&settings));
+    let config = match checked {
         Ok(config) => config,
-        Err(error) => return refuse(&error.to_string()),
+        Err(error) => return settings::refuse(PROGRAM, &error),
     };
     let public: Vec<String> = config
         .listen
@@ -41,7 +34,7 @@ fn main() -> ExitCode {
     let processors = config.processors.clone();
     let relay = match Relay::start(config) {
         Ok(relay) => relay,
-        Err(error) if error.is_setting() => return refuse(&error.to_string()),
+        Err(error) if error.is_setting() => return settings::refuse(PROGRAM, &error),
         Err(error) => return fail(&error.into()),
     };
     let result = run(&relay, &public, &processors);
@@ -49,7 +42,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<RelayError>() {
-            Some(cause) if cause.is_setting() => refuse(&cause.to_string()),
+            Some(cause) if cause.is_setting() => settings::refuse(PROGRAM, cause),
             _ => fail(&error),
         },
     }
@@ -68,24 +61,6 @@ fn run(relay: &Relay, public: &[String], processors: &[usize]) -> anyhow::Result
     }
     info!("stopping");
     Ok(())
-}
-
-fn start_log(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.log)
-        .context("not a level or a filter such as info,firsthop_relay=debug")?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match settings.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    Ok(())
-}
-
-fn refuse(line: &str) -> ExitCode {
-    eprintln!("relay: {}", line.replace('\n', " "));
-    ExitCode::from(2)
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {

@@ -15,9 +15,12 @@ use std::time::Instant;
 use firsthop_relay_core::{
     ConfigError, IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
 };
+use firsthop_service::server;
+use firsthop_service::settings::SettingError;
 use firsthop_shared::keyring::DataKeyring;
 use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
-use tokio::sync::oneshot;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tracing::info;
 
 use crate::admin::{self, CoreView, Reload};
@@ -39,9 +42,7 @@ pub enum RelayError {
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The admin address cannot be had.
-    #[error(
-        "--admin {address}: {error}: choose another address or port, or stop the program that holds it"
-    )]
+    #[error("{}", SettingError::cannot_listen("--admin", address, error))]
     Admin {
         /// The address.
         address: SocketAddr,
@@ -119,7 +120,7 @@ pub struct Relay {
     controls: Vec<Arc<CoreControl>>,
     cores: Vec<JoinHandle<()>>,
     admin: JoinHandle<()>,
-    stop_admin: oneshot::Sender<()>,
+    stop_admin: watch::Sender<bool>,
     events: Receiver<Event>,
     /// Where the admin pages are.
     pub admin_address: SocketAddr,
@@ -135,7 +136,7 @@ impl Relay {
     pub fn start(config: Config) -> Result<Self, RelayError> {
         ring::probe()?;
         let steering = Steering::new(config.steering_seed, config.processors.len() as u16);
-        let admin_listener = admin::bind(config.admin).map_err(|error| RelayError::Admin {
+        let admin_listener = server::bind(config.admin).map_err(|error| RelayError::Admin {
             address: config.admin,
             error,
         })?;
@@ -192,7 +193,7 @@ impl Relay {
             controls: controls.clone(),
             listen: config.listen,
         };
-        let (stop_admin, stopped) = oneshot::channel();
+        let (stop_admin, stopped) = watch::channel(false);
         let admin = std::thread::Builder::new()
             .name("relay-admin".to_owned())
             .spawn(move || {
@@ -252,7 +253,7 @@ impl Relay {
             // A panic was reported as an event already.
             let _ = core.join();
         }
-        let _ = self.stop_admin.send(());
+        let _ = self.stop_admin.send(true);
         let _ = self.admin.join();
     }
 
@@ -451,7 +452,7 @@ fn run_admin(
     views: Vec<CoreView>,
     granted: GrantedBuffers,
     reload: Reload,
-    stopped: oneshot::Receiver<()>,
+    stopped: watch::Receiver<bool>,
     events: &Sender<Event>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -459,13 +460,11 @@ fn run_admin(
         .build()?;
     runtime.block_on(async {
         let signals = tokio::spawn(report_signals(events.clone()));
-        let stop = async {
-            // Also when the owner went away without a word.
-            let _ = stopped.await;
-        };
-        let served = admin::serve(listener, views, granted, reload, stop).await;
+        let listener = TcpListener::from_std(listener)?;
+        // It also ends when the owner went away without a word.
+        admin::serve(listener, views, granted, reload, stopped).await;
         signals.abort();
-        served
+        Ok(())
     })
 }
 

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use firsthop_relay_core::{Instruction, Steering};
+use firsthop_service::settings::SettingError;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::limits::{BIND_PATIENCE, BIND_RETRY, SOCKET_BUFFER};
@@ -46,7 +47,7 @@ impl GrantedBuffers {
 
 /// A socket that could not be opened, with the setting that asked for it.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting} {address}: {}", explain(error))]
+#[error("{}", SettingError::cannot_listen(*setting, address, error))]
 pub struct SocketError {
     /// The setting.
     pub setting: &'static str,
@@ -54,19 +55,6 @@ pub struct SocketError {
     pub address: SocketAddr,
     /// What the system said.
     pub error: io::Error,
-}
-
-fn explain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "the port is in use: stop the program that holds it, or choose another port".to_owned(),
-        io::ErrorKind::AddrNotAvailable => {
-            "no interface of this machine has this address: name one that has, or add it to an interface".to_owned()
-        }
-        io::ErrorKind::PermissionDenied => {
-            "not allowed: choose a port above 1023, or grant CAP_NET_BIND_SERVICE".to_owned()
-        }
-        _ => error.to_string(),
-    }
 }
 
 /// Opens all sockets of all cores: public groups bound in core order and steered, internal ports `internal_port + core`.

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use firsthop_service::settings::SettingError;
+
 use crate::limits::{CORES_MAX, MEMLOCK_PER_CORE};
 
 /// The processors that this process may run on, in ascending order.
@@ -22,12 +24,17 @@ pub fn processors() -> Vec<usize> {
 /// with a comma or a dash (`0,2`, `4-7`, `3-3` for one), in the order of the relay's core numbers.
 ///
 /// # Errors
-/// What is wrong, and the fix, in one line.
-pub fn choose_processors(text: &str, available: &[usize]) -> Result<Vec<usize>, String> {
+/// What is wrong, and the fix.
+pub fn choose_processors(text: &str, available: &[usize]) -> Result<Vec<usize>, SettingError> {
+    let refuse = |problem: String, fix: &str| {
+        let problem = format!("{text}: {problem}");
+        SettingError::new("--cores", problem, fix.to_owned())
+    };
     let number = |part: &str| {
         part.trim().parse::<usize>().map_err(|_| {
-            format!(
-                "'{part}' is not a number: write a count such as 2, or a list such as 0,2 or 4-7"
+            refuse(
+                format!("'{part}' is not a number"),
+                "give a count such as 2, or a list such as 0,2 or 4-7",
             )
         })
     };
@@ -37,8 +44,9 @@ pub fn choose_processors(text: &str, available: &[usize]) -> Result<Vec<usize>, 
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (number(first)?, number(last)?);
             if first > last || last - first >= CORES_MAX {
-                return Err(format!(
-                    "{part} is not an ascending range of at most {CORES_MAX} processors"
+                return Err(refuse(
+                    format!("{part} is not an ascending range of at most {CORES_MAX} processors"),
+                    "give one such as 4-7",
                 ));
             }
             list.extend(first..=last);
@@ -47,25 +55,31 @@ pub fn choose_processors(text: &str, available: &[usize]) -> Result<Vec<usize>, 
     } else {
         let count = number(text)?;
         if count > available.len() {
-            return Err(format!(
-                "this process may use {} processors: ask for no more, or widen its CPU set",
-                available.len()
+            return Err(refuse(
+                format!("this process may use {} processors", available.len()),
+                "ask for no more, or widen its CPU set",
             ));
         }
         available[..count].to_vec()
     };
     if list.is_empty() || list.len() > CORES_MAX {
-        return Err(format!("a relay runs on 1 to {CORES_MAX} cores"));
+        return Err(refuse(
+            format!("a relay runs on 1 to {CORES_MAX} cores"),
+            "give as many",
+        ));
     }
     for (i, core) in list.iter().enumerate() {
         if !available.contains(core) {
-            return Err(format!(
-                "processor {core} does not exist, or is not in this process's CPU set: choose among {}",
-                listed(available)
+            return Err(refuse(
+                format!("processor {core} does not exist, or is not in this process's CPU set"),
+                &format!("choose among {}", listed(available)),
             ));
         }
         if list[..i].contains(core) {
-            return Err(format!("processor {core} is named twice: name it once"));
+            return Err(refuse(
+                format!("processor {core} is named twice"),
+                "name it once",
+            ));
         }
     }
     Ok(list)
@@ -79,8 +93,8 @@ fn listed(numbers: &[usize]) -> String {
 /// Sees to it that `cores` executors may lock the memory they need, raising the soft limit as far as the hard one allows.
 ///
 /// # Errors
-/// The limit, and the fix, in one line.
-pub fn ensure_memlock(cores: usize) -> Result<(), String> {
+/// The limit, and the fix.
+pub fn ensure_memlock(cores: usize) -> Result<(), SettingError> {
     let needed = MEMLOCK_PER_CORE * cores as u64;
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -88,7 +102,14 @@ pub fn ensure_memlock(cores: usize) -> Result<(), String> {
     };
     // SAFETY: the kernel writes one `rlimit`.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error().to_string());
+        return Err(SettingError::new(
+            "--cores",
+            format!(
+                "the limit of locked memory is not known ({})",
+                io::Error::last_os_error()
+            ),
+            "allow getrlimit, in the container's seccomp profile",
+        ));
     }
     if limit.rlim_cur >= needed {
         return Ok(());
@@ -100,11 +121,11 @@ pub fn ensure_memlock(cores: usize) -> Result<(), String> {
             return Ok(());
         }
     }
-    Err(format!(
-        "{} KiB of memory may be locked, {cores} cores need {} KiB: raise the limit (ulimit -l {}, LimitMEMLOCK=)",
-        limit.rlim_cur / 1_024,
-        needed / 1_024,
-        needed / 1_024
+    let (now, needed) = (limit.rlim_cur / 1_024, needed / 1_024);
+    Err(SettingError::new(
+        "--cores",
+        format!("{now} KiB of memory may be locked, {cores} cores need {needed} KiB"),
+        format!("raise the limit (ulimit -l {needed}, LimitMEMLOCK=)"),
     ))
 }
 
@@ -148,7 +169,9 @@ mod tests {
             ("1,", "not a number"),
             ("-1", "not a number"),
         ] {
-            let error = choose_processors(text, &[1, 3, 5]).expect_err(text);
+            let error = choose_processors(text, &[1, 3, 5])
+                .expect_err(text)
+                .to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

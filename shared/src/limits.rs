@@ -49,6 +49,10 @@ pub const CONNECT_SECS: u64 = 30;
 /// How long an interrupted session waits for its client, in seconds.
 pub const INTERRUPTED_SECS: u64 = 15;
 
+/// How long a connection to a control port may be idle, in seconds, until the transceiver closes it. Signaling gives it up earlier, so
+/// that no request meets a connection that is just being closed.
+pub const CONTROL_IDLE_SECS: u64 = 10;
+
 /// The largest SDP offer, in bytes. A browser's audio offer has about 3 KiB, one with video about 8 KiB.
 pub const SDP_MAX: usize = 64 * 1_024;
 

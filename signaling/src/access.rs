@@ -2,7 +2,6 @@
 //!
 //! The log line holds the route as a template, never the path: call ids stay out of logs, and so do headers and bodies.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +9,8 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
+
+use firsthop_service::server::Peer;
 
 use crate::calls::FrontDoor;
 use crate::error::ErrorCode;
@@ -20,10 +21,6 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the log and the metrics call a path that is not ours.
 const UNMATCHED: &str = "unmatched";
-
-/// The address of the connection's other end, put into each request by the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer(pub SocketAddr);
 
 /// When the head of the request had been read.
 #[derive(Clone, Copy, Debug)]

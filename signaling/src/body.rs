@@ -4,12 +4,12 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Multipart, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use firsthop_service::body::BodyFault;
 use firsthop_shared::limits::SDP_MAX;
 use serde_json::{Map, Value};
-use tokio::time::timeout;
 
 use crate::error::ApiError;
-use crate::limits::{BODY_MAX, BODY_TIMEOUT};
+use crate::limits::{API, BODY_MAX};
 use crate::offer;
 use crate::session_config;
 
@@ -36,25 +36,23 @@ pub struct CallBody {
 /// # Errors
 /// 413, 408, or 400 when it broke off.
 pub async fn read(request: Request) -> Result<Bytes, ApiError> {
-    match timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-            Err(too_large(BODY_MAX))
-        }
-        Ok(Err(_)) => Err(ApiError::new(
+    let body = firsthop_service::body::read(request.into_body(), BODY_MAX).await;
+    body.map_err(|fault| match fault {
+        BodyFault::TooLarge => ApiError::too_large(BODY_MAX),
+        BodyFault::Broken => ApiError::new(
             StatusCode::BAD_REQUEST,
             "unreadable_body",
             "The body broke off or is not valid HTTP.",
-        )),
-        Err(_) => Err(ApiError::new(
+        ),
+        BodyFault::TooSlow => ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
             format!(
                 "The body did not arrive within {} seconds.",
-                BODY_TIMEOUT.as_secs()
+                API.body.as_secs()
             ),
-        )),
-    }
+        ),
+    })
 }
 
 /// The media type of a request, in lower case and without parameters.
@@ -104,7 +102,7 @@ pub async fn call(headers: &HeaderMap, kind: &str, body: Bytes) -> Result<CallBo
         _ => from_form(headers, body).await?,
     };
     if sdp.len() > SDP_MAX {
-        return Err(too_large(SDP_MAX).about("sdp"));
+        return Err(ApiError::too_large(SDP_MAX).about("sdp"));
     }
     let sdp = check_offer(&sdp)?.to_owned();
     let session = session.map(check_session).transpose()?;
@@ -117,7 +115,7 @@ pub async fn call(headers: &HeaderMap, kind: &str, body: Bytes) -> Result<CallBo
 /// 400 with the reason, 413.
 pub fn check_offer(body: &[u8]) -> Result<&str, ApiError> {
     if body.len() > SDP_MAX {
-        return Err(too_large(SDP_MAX).about("sdp"));
+        return Err(ApiError::too_large(SDP_MAX).about("sdp"));
     }
     offer::check(body).map_err(|error| {
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_offer", sentence(&error)).about("sdp")
@@ -216,14 +214,6 @@ pub fn sentence(error: &impl std::fmt::Display) -> String {
     letters.next().map_or_else(String::new, |first| {
         format!("{}{}.", first.to_uppercase(), letters.as_str())
     })
-}
-
-fn too_large(max: usize) -> ApiError {
-    ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "body_too_large",
-        format!("The body is larger than {max} bytes."),
-    )
 }
 
 fn missing_sdp() -> ApiError {

@@ -1,9 +1,7 @@
 //! The settings: read from the command line or the environment, checked before anything is opened.
 //!
-//! A value that cannot be used stops the start with one line that names the setting and the fix. All settings are taken as text
-//! and checked here, so that every such line is ours and none is a parser's.
+//! A value that cannot be used stops the start with one line that names the setting and the fix.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -11,11 +9,10 @@ use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderName, HeaderValue};
 use clap::Parser;
-use clap::error::ErrorKind;
+use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::reload::read_small_file;
-use tracing_subscriber::EnvFilter;
 
 use crate::calls::Steering;
 use crate::client::Proxies;
@@ -28,7 +25,7 @@ use crate::transceivers::Source;
 /// Firsthop signaling: takes SDP offers over HTTP and has transceivers answer them.
 #[derive(Parser, Debug)]
 #[command(name = "signaling", version)]
-struct Settings {
+pub struct Settings {
     /// Address of the HTTP API, as address:port or name:port; may be repeated, or a comma-separated list.
     #[arg(
         long,
@@ -114,22 +111,9 @@ struct Settings {
     #[arg(long, env = "FIRSTHOP_CLUSTER")]
     cluster: Option<String>,
 
-    /// What is logged: a level, or a filter such as info,firsthop_signaling=debug.
-    #[arg(long, env = "FIRSTHOP_LOG", default_value = "info")]
-    log: String,
-
-    /// How it is logged: text or json.
-    #[arg(long, env = "FIRSTHOP_LOG_FORMAT", default_value = "text")]
-    log_format: String,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For programs: one JSON object per line.
-    Json,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: Log,
 }
 
 /// The settings, checked.
@@ -159,79 +143,17 @@ pub struct Config {
     pub steering: Steering,
     /// The values of `Link` headers that name ICE servers.
     pub ice_servers: Vec<HeaderValue>,
-    /// What is logged.
-    pub log: String,
-    /// How it is logged.
-    pub log_format: LogFormat,
     keyring: PathBuf,
     api_keyring: PathBuf,
     fleet: PathBuf,
     api_keys: PathBuf,
 }
 
-/// What came of reading the settings.
-#[derive(Debug)]
-pub enum Start {
-    /// Go on.
-    Run(Box<Config>),
-    /// Print this and stop with success: help or version.
-    Print(String),
-}
-
-/// A setting that cannot be used: which one, what is wrong, and what to do about it. Prints as one line.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigError {
-    setting: &'static str,
-    problem: String,
-    fix: &'static str,
-}
-
-impl std::error::Error for ConfigError {}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.setting.is_empty() {
-            write!(f, "{}: ", self.setting)?;
-        }
-        // Parsers like to draw their errors over several lines.
-        let words: Vec<&str> = self.problem.split_whitespace().collect();
-        write!(f, "{}; {}", words.join(" "), self.fix)
-    }
-}
-
-fn error(setting: &'static str, problem: impl Into<String>, fix: &'static str) -> ConfigError {
-    ConfigError {
-        setting,
-        problem: problem.into(),
-        fix,
-    }
+fn error(setting: &'static str, problem: impl Into<String>, fix: &'static str) -> SettingError {
+    SettingError::new(setting, problem, fix)
 }
 
 impl Config {
-    /// Reads the settings from arguments (the first is the program's name) and the environment.
-    ///
-    /// # Errors
-    /// The first setting that cannot be used.
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Start, ConfigError> {
-        match Settings::try_parse_from(arguments) {
-            Ok(settings) => Self::check(settings).map(|config| Start::Run(Box::new(config))),
-            Err(told)
-                if matches!(
-                    told.kind(),
-                    ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-                ) =>
-            {
-                Ok(Start::Print(told.to_string()))
-            }
-            Err(told) => {
-                let text = told.to_string();
-                let first = text.lines().next().unwrap_or_default();
-                let problem = first.trim_start_matches("error: ");
-                Err(error("", problem, "--help lists all settings"))
-            }
-        }
-    }
-
     /// Where the reloadable files are.
     #[must_use]
     pub fn paths(&self) -> Paths<'_> {
@@ -247,7 +169,7 @@ impl Config {
     ///
     /// # Errors
     /// A cluster or an ingress that it does not have.
-    pub fn check_fleet(&self, fleet: &Fleet) -> Result<(), ConfigError> {
+    pub fn check_fleet(&self, fleet: &Fleet) -> Result<(), SettingError> {
         if fleet.cluster(self.cluster).is_none() {
             return Err(error(
                 "--cluster",
@@ -270,25 +192,11 @@ impl Config {
         Ok(())
     }
 
-    fn check(settings: Settings) -> Result<Self, ConfigError> {
-        EnvFilter::try_new(&settings.log).map_err(|e| {
-            error(
-                "--log",
-                format!("'{}' is no filter ({e})", settings.log),
-                "give error, warn, info, debug or trace, or a list of target=level",
-            )
-        })?;
-        let log_format = match settings.log_format.as_str() {
-            "text" => LogFormat::Text,
-            "json" => LogFormat::Json,
-            other => {
-                return Err(error(
-                    "--log-format",
-                    format!("'{other}' is no format"),
-                    "give text or json",
-                ));
-            }
-        };
+    /// Checks every setting, and reads the control secret.
+    ///
+    /// # Errors
+    /// The first setting that cannot be used.
+    pub fn check(settings: Settings) -> Result<Self, SettingError> {
         let cluster = required("--cluster", settings.cluster, "give the id of this cluster")?;
         Ok(Self {
             listen: listen(settings.listen)?,
@@ -350,32 +258,30 @@ impl Config {
                 settings.control_secret_file,
                 "give the file whose secret the transceivers were given too",
             )?)?,
-            log: settings.log,
-            log_format,
         })
     }
 }
 
-impl From<TlsError> for ConfigError {
-    fn from(fault: TlsError) -> Self {
-        let (setting, fix) = match &fault {
-            TlsError::Certificate { .. } => (
-                "--tls-certificate",
-                "give a PEM file with the certificate and those between it and its root",
-            ),
-            TlsError::Key { .. } => ("--tls-key", "give a PEM file with the private key"),
-            TlsError::Pair(_) => (
-                "--tls-key",
-                "give the key that the certificate was made for",
-            ),
-        };
-        error(setting, fault.to_string(), fix)
-    }
+/// The line for a certificate or key that cannot be used.
+#[must_use]
+pub fn bad_tls(fault: &TlsError) -> SettingError {
+    let (setting, fix) = match fault {
+        TlsError::Certificate { .. } => (
+            "--tls-certificate",
+            "give a PEM file with the certificate and those between it and its root",
+        ),
+        TlsError::Key { .. } => ("--tls-key", "give a PEM file with the private key"),
+        TlsError::Pair(_) => (
+            "--tls-key",
+            "give the key that the certificate was made for",
+        ),
+    };
+    error(setting, fault.to_string(), fix)
 }
 
 /// The line for a database of places that cannot be used.
 #[must_use]
-pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> ConfigError {
+pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> SettingError {
     error(
         "--places",
         format!("{}: {cause}", path.display()),
@@ -383,49 +289,36 @@ pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> ConfigError {
     )
 }
 
-impl From<FilesError> for ConfigError {
-    fn from(fault: FilesError) -> Self {
-        let (setting, problem, fix) = match &fault {
-            FilesError::Keyring(e) => (
-                "--keyring",
-                e.to_string(),
-                "make one with `keys init`, and give its data keyring",
-            ),
-            FilesError::ApiKeyring(e) => (
-                "--api-keyring",
-                e.to_string(),
-                "make one with `keys init`, and give its API keyring",
-            ),
-            FilesError::Fleet(e) => ("--fleet", e.to_string(), "correct the fleet file"),
-            FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
-        };
-        error(setting, problem, fix)
-    }
-}
-
-/// The line for an address that could not be opened.
+/// The line for a file that cannot be used at the start.
 #[must_use]
-pub fn cannot_listen(setting: &'static str, place: &str, cause: &std::io::Error) -> ConfigError {
-    use std::io::ErrorKind as Io;
-    let fix = match cause.kind() {
-        Io::AddrInUse => "stop what uses it, or give another port",
-        Io::AddrNotAvailable => "give an address of this machine",
-        Io::PermissionDenied => "give a port from 1024 on, or the right to use lower ones",
-        _ => "give an address and port, such as 127.0.0.1:8080",
+pub fn bad_file(fault: &FilesError) -> SettingError {
+    let (setting, problem, fix) = match fault {
+        FilesError::Keyring(e) => (
+            "--keyring",
+            e.to_string(),
+            "make one with `keys init`, and give its data keyring",
+        ),
+        FilesError::ApiKeyring(e) => (
+            "--api-keyring",
+            e.to_string(),
+            "make one with `keys init`, and give its API keyring",
+        ),
+        FilesError::Fleet(e) => ("--fleet", e.to_string(), "correct the fleet file"),
+        FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
     };
-    error(setting, format!("cannot listen on {place} ({cause})"), fix)
+    error(setting, problem, fix)
 }
 
 fn required<T>(
     setting: &'static str,
     value: Option<T>,
     fix: &'static str,
-) -> Result<T, ConfigError> {
+) -> Result<T, SettingError> {
     value.ok_or_else(|| error(setting, "it is not set", fix))
 }
 
 /// Checks the form; whether a name resolves shows when it is opened.
-fn listen(places: Vec<String>) -> Result<Vec<String>, ConfigError> {
+fn listen(places: Vec<String>) -> Result<Vec<String>, SettingError> {
     let places: Vec<String> = places.iter().map(|p| p.trim().to_owned()).collect();
     let good = |place: &String| {
         let host = place
@@ -452,7 +345,7 @@ fn listen(places: Vec<String>) -> Result<Vec<String>, ConfigError> {
     }
 }
 
-fn sources(texts: &[String]) -> Result<Vec<Source>, ConfigError> {
+fn sources(texts: &[String]) -> Result<Vec<Source>, SettingError> {
     let fix = "give control URLs such as http://10.0.0.1:5080";
     if texts.is_empty() {
         return Err(error("--transceivers", "it is not set", fix));
@@ -464,7 +357,7 @@ fn sources(texts: &[String]) -> Result<Vec<Source>, ConfigError> {
         .map_err(|e: crate::transceivers::SourceError| error("--transceivers", e.to_string(), fix))
 }
 
-fn ingresses(texts: &[String]) -> Result<Option<Vec<IngressId>>, ConfigError> {
+fn ingresses(texts: &[String]) -> Result<Option<Vec<IngressId>>, SettingError> {
     let mut ids = Vec::with_capacity(texts.len());
     for text in texts {
         let id = text.trim().parse().map(IngressId).ok();
@@ -485,7 +378,7 @@ fn ingresses(texts: &[String]) -> Result<Option<Vec<IngressId>>, ConfigError> {
 fn tls(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<(PathBuf, PathBuf)>, ConfigError> {
+) -> Result<Option<(PathBuf, PathBuf)>, SettingError> {
     match (certificate, key) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
@@ -502,7 +395,7 @@ fn tls(
     }
 }
 
-fn address_rate(text: &str) -> Result<Option<Rate>, ConfigError> {
+fn address_rate(text: &str) -> Result<Option<Rate>, SettingError> {
     if text.trim() == "off" {
         return Ok(None);
     }
@@ -524,7 +417,7 @@ fn address_rate(text: &str) -> Result<Option<Rate>, ConfigError> {
         })
 }
 
-fn proxies(trusted: &str, headers: &[String]) -> Result<Proxies, ConfigError> {
+fn proxies(trusted: &str, headers: &[String]) -> Result<Proxies, SettingError> {
     let trusted = if trusted.trim().is_empty() {
         Networks::default()
     } else {
@@ -554,7 +447,7 @@ fn proxies(trusted: &str, headers: &[String]) -> Result<Proxies, ConfigError> {
 }
 
 /// Makes the value of a `Link` header (RFC 9725 section 4.6) of `turn:host:port;username=NAME;credential=SECRET`.
-fn ice_server(text: &str) -> Result<HeaderValue, ConfigError> {
+fn ice_server(text: &str) -> Result<HeaderValue, SettingError> {
     let bad = || {
         error(
             "--ice-servers",
@@ -589,7 +482,7 @@ fn ice_server(text: &str) -> Result<HeaderValue, ConfigError> {
     HeaderValue::from_str(&link).map_err(|_| bad())
 }
 
-fn control_secret(path: &Path) -> Result<ControlSecret, ConfigError> {
+fn control_secret(path: &Path) -> Result<ControlSecret, SettingError> {
     let setting = "--control-secret-file";
     let text = read_small_file(path).map_err(|e| {
         error(

@@ -11,9 +11,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use firsthop_service::server::Peer;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Peer;
 use crate::calls::{FrontDoor, unix_millis};
 use crate::error::ApiError;
 use crate::limits::FORWARD_FRESH_SECS;

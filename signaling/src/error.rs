@@ -105,6 +105,16 @@ impl ApiError {
         }
     }
 
+    /// 413: a body or an offer has more bytes than this.
+    #[must_use]
+    pub fn too_large(max: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("The body is larger than {max} bytes."),
+        )
+    }
+
     /// 400 for one field of the request.
     #[must_use]
     pub fn field(path: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use firsthop_service::files::{Unusable, changed};
 use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{ApiKeyring, DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
@@ -153,22 +154,13 @@ impl<T, E: std::fmt::Display> Watched<T, E> {
     }
 
     fn poll(&mut self, metrics: &Metrics) {
-        match self.reloader.poll() {
-            None => {}
-            Some(Ok(value)) => {
+        match changed(self.setting, &mut self.reloader) {
+            Ok(None) => {}
+            Ok(Some(value)) => {
                 self.sender.send_replace(Arc::new(value));
                 metrics.reloaded(true);
-                tracing::info!(setting = self.setting, path = %self.reloader.path().display(), "file reloaded");
             }
-            Some(Err(error)) => {
-                metrics.reloaded(false);
-                tracing::warn!(
-                    setting = self.setting,
-                    path = %self.reloader.path().display(),
-                    %error,
-                    "changed file cannot be used; the last good content stays in use"
-                );
-            }
+            Err(Unusable) => metrics.reloaded(false),
         }
     }
 }

@@ -15,7 +15,7 @@
 //!   [`page`]: the page at `/`;
 //! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
 //!   [`client`]: where clients are;
-//! - [`server`]: listening and stopping; [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`].
+//! - [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`]. Listening, serving and stopping are `firsthop_service`'s.
 
 pub mod access;
 pub mod auth;
@@ -44,7 +44,6 @@ pub mod realtime;
 pub mod resource;
 pub mod routes;
 pub mod sealed;
-pub mod server;
 pub mod session_config;
 pub mod sideband;
 pub mod steering;

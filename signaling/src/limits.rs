@@ -2,22 +2,34 @@
 
 use std::time::Duration;
 
-use firsthop_shared::limits::SDP_MAX;
+use firsthop_service::server::Limits;
+use firsthop_shared::limits::{CONTROL_IDLE_SECS, SDP_MAX};
 
 /// The largest request body, in bytes: an offer and a session configuration, with what JSON or a form adds.
 pub const BODY_MAX: usize = SDP_MAX + 2 * SESSION_CONFIG_MAX + 16 * 1_024;
 
-/// How long a client may take to send its request head: a slow sender must not hold a connection for ever.
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the API allows: a slow sender must not hold a connection for ever.
+pub const API: Limits = Limits {
+    connections: 8_192,
+    head: Duration::from_secs(10),
+    body: Duration::from_secs(10),
+    stop: Duration::from_secs(10),
+};
 
-/// How long a client may take to send its request body.
-pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the metrics port allows: scrapers, and a person's browser.
+pub const METRICS: Limits = Limits {
+    connections: 64,
+    body: Duration::from_secs(5),
+    stop: Duration::from_secs(1),
+    ..API
+};
 
-/// How many client connections are served at once; more wait in the kernel's accept queue.
-pub const CONNECTIONS_MAX: usize = 8_192;
+/// The largest request body that the metrics port takes, in bytes: there is nothing to send.
+pub const METRICS_BODY_MAX: usize = 0;
 
-/// How long open requests may go on after a stop was asked for.
-pub const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long an idle connection to a transceiver or to another cluster's signaling is kept: they close theirs later than that, so no
+/// request meets a connection that is just being closed.
+pub const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// How often each transceiver is asked for its status, and each file is looked at.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -117,5 +129,6 @@ const _: () = {
     assert!(OWNER_CONNECT_TIMEOUT.as_millis() < CREATE_TIMEOUT.as_millis());
     assert!(OWNER_RESPONSE_MAX > SDP_MAX);
     // A call that is tried twice may still finish after a stop was asked for.
-    assert!(STOP_GRACE.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
+    assert!(API.stop.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
+    assert!(IDLE_MAX.as_secs() < CONTROL_IDLE_SECS && IDLE_MAX.as_secs() < API.head.as_secs());
 };

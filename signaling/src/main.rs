@@ -1,42 +1,42 @@
 //! The signaling program: reads its settings, opens its files and sockets, serves until it is told to stop.
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use firsthop_service::server;
+use firsthop_service::settings::{self, SettingError};
 use firsthop_signaling::calls::FrontDoor;
-use firsthop_signaling::config::{
-    Config, ConfigError, LogFormat, Start, bad_places, cannot_listen,
-};
+use firsthop_signaling::config::{Config, Settings, bad_file, bad_places, bad_tls};
 use firsthop_signaling::files::{FileWatch, PlacesWatch};
-use firsthop_signaling::limits::{HEALTH_INTERVAL, POLL_INTERVAL, SIDEBANDS_MAX};
+use firsthop_signaling::limits::{HEALTH_INTERVAL, METRICS, POLL_INTERVAL, SIDEBANDS_MAX};
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{OwnerClient, Patience};
 use firsthop_signaling::rates::Rates;
-use firsthop_signaling::tls::TlsWatch;
+use firsthop_signaling::routes;
+use firsthop_signaling::tls::{self, TlsWatch};
 use firsthop_signaling::transceivers::Transceivers;
-use firsthop_signaling::{routes, server};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tracing_subscriber::EnvFilter;
 
-/// Exit status for a setting that cannot be used.
-const BAD_SETTING: u8 = 2;
+const PROGRAM: &str = "signaling";
 
 fn main() -> ExitCode {
-    let config = match Config::read(std::env::args_os()) {
-        Ok(Start::Run(config)) => config,
-        Ok(Start::Print(text)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => return refuse(&error),
+    let settings: Settings = match settings::of_process(PROGRAM) {
+        Ok(settings) => settings,
+        Err(ended) => return ended,
     };
-    start_log(&config);
+    let checked = settings
+        .log
+        .start(&[])
+        .and_then(|()| Config::check(settings));
+    let config = match checked {
+        Ok(config) => config,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
     let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -44,31 +44,13 @@ fn main() -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&config)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match error.downcast_ref::<ConfigError>() {
-            Some(error) => refuse(error),
+        Err(error) => match error.downcast_ref::<SettingError>() {
+            Some(error) => settings::refuse(PROGRAM, error),
             None => {
-                eprintln!("signaling: {error:#}");
+                eprintln!("{PROGRAM}: {error:#}");
                 ExitCode::FAILURE
             }
         },
-    }
-}
-
-fn refuse(error: &ConfigError) -> ExitCode {
-    eprintln!("signaling: {error}");
-    ExitCode::from(BAD_SETTING)
-}
-
-fn start_log(config: &Config) {
-    // The filter was checked with the settings.
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_default();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match config.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
     }
 }
 
@@ -76,7 +58,8 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
 
-    let (mut files_watch, files) = FileWatch::open(config.paths()).map_err(ConfigError::from)?;
+    let (mut files_watch, files) =
+        FileWatch::open(config.paths()).map_err(|fault| bad_file(&fault))?;
     config.check_fleet(&files.fleet.borrow())?;
     let metrics = Arc::new(Metrics::new());
     let client = OwnerClient::new(&config.control_secret, Patience::default())
@@ -94,7 +77,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let (mut tls_watch, tls) = match &config.tls {
         None => (None, None),
         Some((certificate, key)) => {
-            let (watch, tls) = TlsWatch::open(certificate, key).map_err(ConfigError::from)?;
+            let (watch, tls) = TlsWatch::open(certificate, key).map_err(|fault| bad_tls(&fault))?;
             (Some(watch), Some(tls))
         }
     };
@@ -115,10 +98,10 @@ async fn run(config: &Config) -> anyhow::Result<()> {
 
     let api = server::listen(&config.listen)
         .await
-        .map_err(|(place, cause)| cannot_listen("--listen", &place, &cause))?;
+        .map_err(|(place, cause)| SettingError::cannot_listen("--listen", &place, &cause))?;
     let for_metrics = server::listen(&[config.metrics.to_string()])
         .await
-        .map_err(|(place, cause)| cannot_listen("--metrics", &place, &cause))?;
+        .map_err(|(place, cause)| SettingError::cannot_listen("--metrics", &place, &cause))?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         api = %addresses(&api),
@@ -160,7 +143,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
             }
         }
     });
-    let serving_api = tokio::spawn(server::serve(
+    let serving_api = tokio::spawn(tls::serve(
         api,
         routes::router(Arc::clone(&door)),
         tls,
@@ -169,7 +152,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let serving_metrics = tokio::spawn(server::serve(
         for_metrics,
         routes::metrics_router(door),
-        None,
+        METRICS,
         stopping,
     ));
 

@@ -22,7 +22,8 @@ use tokio::task::JoinSet;
 use crate::access::REQUEST_ID;
 use crate::context::FORWARDED;
 use crate::limits::{
-    HEALTH_FAILURES, HEALTH_TIMEOUT, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX, PEER_TIMEOUT,
+    HEALTH_FAILURES, HEALTH_TIMEOUT, IDLE_MAX, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX,
+    PEER_TIMEOUT,
 };
 
 /// What goes along with a forwarded request.
@@ -100,6 +101,7 @@ impl Neighbours {
             .redirect(Policy::none())
             .connect_timeout(OWNER_CONNECT_TIMEOUT)
             .tcp_nodelay(true)
+            .pool_idle_timeout(IDLE_MAX)
             .build()?;
         Ok(Self {
             http,

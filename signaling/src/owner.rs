@@ -18,7 +18,8 @@ use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 
 use crate::limits::{
-    CREATE_TIMEOUT, HANG_UP_TIMEOUT, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX, STATUS_TIMEOUT,
+    CREATE_TIMEOUT, HANG_UP_TIMEOUT, IDLE_MAX, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX,
+    STATUS_TIMEOUT,
 };
 
 /// The secret that transceivers ask for on their control port.
@@ -120,7 +121,7 @@ impl OwnerClient {
             .redirect(Policy::none())
             .connect_timeout(OWNER_CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_idle_timeout(IDLE_MAX)
             .build()?;
         Ok(Self { http, patience })
     }

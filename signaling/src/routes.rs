@@ -20,13 +20,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LINK, LOCATION, RETRY_AFTER};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use firsthop_service::body::bounded;
 use serde_json::{Value, json};
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
@@ -36,7 +37,7 @@ use crate::calls::FrontDoor;
 use crate::context;
 use crate::credentials::Scope;
 use crate::error::ApiError;
-use crate::limits::BODY_MAX;
+use crate::limits::{BODY_MAX, METRICS_BODY_MAX};
 use crate::minting;
 use crate::page;
 use crate::realtime::{self, CALLS};
@@ -50,7 +51,7 @@ const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(7_200);
 
 /// The API, ready to be served.
 pub fn router(door: Arc<FrontDoor>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route(CALLS, post(realtime::create))
         .route(
             "/v1/realtime",
@@ -77,8 +78,8 @@ pub fn router(door: Arc<FrontDoor>) -> Router {
         .route("/readyz", get(readyz))
         .merge(page::routes())
         .fallback(unknown_path)
-        .method_not_allowed_fallback(unknown_method)
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .method_not_allowed_fallback(unknown_method);
+    bounded(routes, BODY_MAX, too_large)
         .layer(from_fn_with_state(Arc::clone(&door), context::admit))
         .layer(cors())
         .layer(from_fn(whip::options))
@@ -88,11 +89,16 @@ pub fn router(door: Arc<FrontDoor>) -> Router {
 
 /// What is served on the metrics port.
 pub fn metrics_router(door: Arc<FrontDoor>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/metrics", get(metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
-        .with_state(door)
+        .with_state(door);
+    bounded(routes, METRICS_BODY_MAX, too_large)
+}
+
+fn too_large(max: usize) -> Response {
+    ApiError::too_large(max).into_response()
 }
 
 fn cors() -> CorsLayer {

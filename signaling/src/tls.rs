@@ -6,13 +6,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::Router;
+use firsthop_service::server;
 use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
+use crate::limits::API;
 use crate::metrics::Metrics;
 
 /// A certificate or key that cannot be used.
@@ -41,6 +46,25 @@ pub enum TlsError {
 
 /// What connections are served with: the newest good pair.
 pub type Tls = watch::Receiver<Arc<ServerConfig>>;
+
+/// Serves the API, with TLS when there is a pair for it.
+pub async fn serve(
+    listeners: Vec<TcpListener>,
+    router: Router,
+    tls: Option<Tls>,
+    stop: watch::Receiver<bool>,
+) {
+    match tls {
+        None => server::serve(listeners, router, API, stop).await,
+        Some(tls) => {
+            let handshake = move |stream| {
+                let config = Arc::clone(&tls.borrow());
+                TlsAcceptor::from(config).accept(stream)
+            };
+            server::serve_after(handshake, listeners, router, API, stop).await;
+        }
+    }
+}
 
 /// Looks at the two files; the other end of [`Tls`].
 pub struct TlsWatch {

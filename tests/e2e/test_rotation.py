@@ -20,7 +20,11 @@ def rotate(stack: Stack, step: int, *arguments: str) -> None:
     stack.keys(*arguments)
     for program in (stack.relay, stack.transceiver):
         assert program is not None
-        until(f"{program.name} has reloaded", lambda p=program: p.count("keyring reloaded") >= step, RELOAD_SECONDS)
+        until(
+            f"{program.name} has reloaded",
+            lambda p=program: p.count('"file reloaded","setting":"keyring"') >= step,
+            RELOAD_SECONDS,
+        )
     reloads = "firsthop_signaling_reloads_total"
     # Signaling reads the API keyring too, which is written with the other.
     until("signaling has reloaded", lambda: stack.signaling_metrics().total(reloads) >= 2 * step, RELOAD_SECONDS)

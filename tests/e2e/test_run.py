@@ -221,7 +221,19 @@ def test_a_bad_option_is_named_before_anything_starts(
 
 @pytest.mark.parametrize(
     "value",
-    ["example", "300.1.1.1", "1.2.3", "01.2.3.4", "127.0.0.1,,::1", ":::", "1:2", "1::2::3", "12345::", "0.0.0.0", "::"],
+    [
+        "example",
+        "300.1.1.1",
+        "1.2.3",
+        "01.2.3.4",
+        "127.0.0.1,,::1",
+        ":::",
+        "1:2",
+        "1::2::3",
+        "12345::",
+        "0.0.0.0",
+        "::",
+    ],
 )
 def test_a_public_address_in_the_environment_that_is_none_is_named_at_once(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], value: str

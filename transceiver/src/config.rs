@@ -6,20 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::SHARDS_MAX;
 use firsthop_shared::reload::{Reloader, read_small_file};
-
-/// The form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Where a session's audio and events come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,30 +88,9 @@ pub struct Args {
         default_value = "echo"
     )]
     pub backend: Backend,
-    /// Log filter, such as info or debug,firsthop_transceiver=trace.
-    #[arg(
-        long,
-        env = "FIRSTHOP_LOG",
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// Form of log lines.
-    #[arg(
-        long,
-        env = "FIRSTHOP_LOG_FORMAT",
-        value_name = "FORM",
-        default_value = "text"
-    )]
-    pub log_format: LogFormat,
-}
-
-/// A setting that cannot be used, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--{setting}: {problem}")]
-pub struct ConfigError {
-    setting: &'static str,
-    problem: String,
+    /// What is logged, and how.
+    #[command(flatten)]
+    pub log: Log,
 }
 
 /// How a data keyring is watched.
@@ -156,34 +127,53 @@ impl Config {
     ///
     /// # Errors
     /// The first setting that cannot be used.
-    pub fn load(args: &Args) -> Result<Self, ConfigError> {
-        let keyring = Reloader::new(&args.keyring, DataKeyring::load)
-            .map_err(|e| bad("keyring", format!("{e}; make one with the keys tool")))?;
-        let fleet =
-            Reloader::new(&args.fleet, Fleet::load).map_err(|e| bad("fleet", e.to_string()))?;
+    pub fn load(args: &Args) -> Result<Self, SettingError> {
+        let keyring = Reloader::new(&args.keyring, DataKeyring::load).map_err(|e| {
+            SettingError::new(
+                "--keyring",
+                e.to_string(),
+                "make one with `keys init`, and give its data keyring",
+            )
+        })?;
+        let fleet = Reloader::new(&args.fleet, Fleet::load)
+            .map_err(|e| SettingError::new("--fleet", e.to_string(), "correct the fleet file"))?;
         let cluster = ClusterId(args.cluster);
         if fleet.1.cluster(cluster).is_none() {
-            return Err(bad(
-                "cluster",
-                format!("cluster {cluster} is not in the fleet file; add it there or name another"),
+            return Err(SettingError::new(
+                "--cluster",
+                format!("{cluster} is not a cluster of the fleet file"),
+                "name one that is, or add it there",
             ));
         }
         let control_secret = read_small_file(&args.control_secret_file)
-            .map_err(|e| bad("control-secret-file", e.to_string()))?
+            .map_err(|e| {
+                SettingError::new(
+                    "--control-secret-file",
+                    e.to_string(),
+                    "give a file that holds the secret on one line",
+                )
+            })?
             .trim()
             .to_owned();
         if control_secret.len() < 16 {
-            return Err(bad(
-                "control-secret-file",
-                "the secret has fewer than 16 characters; write a random one, such as 32 hex digits",
+            return Err(SettingError::new(
+                "--control-secret-file",
+                "the secret has fewer than 16 characters",
+                "write a random one, such as 32 hex digits",
             ));
         }
-        let networks = Networks::parse(&args.internal_networks)
-            .map_err(|e| bad("internal-networks", e.to_string()))?;
+        let networks = Networks::parse(&args.internal_networks).map_err(|e| {
+            SettingError::new(
+                "--internal-networks",
+                e.to_string(),
+                "give CIDRs such as 10.0.0.0/8,fd00::/8",
+            )
+        })?;
         if networks.is_empty() {
-            return Err(bad(
-                "internal-networks",
-                "no network is named, so no relay could reach this transceiver; name theirs",
+            return Err(SettingError::new(
+                "--internal-networks",
+                "no network is named, so no relay could reach this transceiver",
+                "name the networks of the relays",
             ));
         }
         let workers = match args.workers {
@@ -191,13 +181,18 @@ impl Config {
             None => std::thread::available_parallelism().map_or(1, usize::from),
         };
         if !(1..=SHARDS_MAX).contains(&workers) {
-            return Err(bad(
-                "workers",
+            return Err(SettingError::new(
+                "--workers",
                 format!("{workers} is not between 1 and {SHARDS_MAX}"),
+                "give a number that is",
             ));
         }
         if args.sessions_per_worker == 0 {
-            return Err(bad("sessions-per-worker", "it must be at least 1"));
+            return Err(SettingError::new(
+                "--sessions-per-worker",
+                "a worker that takes none serves nobody",
+                "give 1 or more",
+            ));
         }
         Ok(Self {
             cluster,
@@ -215,69 +210,32 @@ impl Config {
 }
 
 /// The address that is minted: one that a relay can send to.
-fn owner(args: &Args) -> Result<OwnerAddr, ConfigError> {
+fn owner(args: &Args) -> Result<OwnerAddr, SettingError> {
     let owner = OwnerAddr::new(args.owner.unwrap_or(args.trunk));
     let unusable = match owner.ip() {
         IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
     };
     if unusable || owner.port() == 0 {
-        return Err(bad(
-            "owner",
-            format!(
-                "relays cannot send to {owner}; give the address and port by which they reach this transceiver"
-            ),
+        return Err(SettingError::new(
+            "--owner",
+            format!("relays cannot send to {owner}"),
+            "give the address and port by which they reach this transceiver",
         ));
     }
     Ok(owner)
 }
 
-/// Brings clap's message about a bad command line into one line.
-#[must_use]
-pub fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let message = text.split("\n\n").next().unwrap_or(&text);
-    let words: Vec<&str> = message.split_whitespace().collect();
-    words.join(" ").trim_start_matches("error: ").to_owned()
-}
-
-fn bad(setting: &'static str, problem: impl Into<String>) -> ConfigError {
-    let problem: String = problem.into();
-    ConfigError {
-        setting,
-        // One line, whatever a parser said.
-        problem: problem.split_whitespace().collect::<Vec<_>>().join(" "),
-    }
-}
-
-/// The log filter: what was asked for, and the engine's libraries quieter unless they are named.
+/// The engine's libraries log no louder than this, unless the filter names them.
 ///
 /// They warn about what peers send (an odd offer, an attribute out of place), and the SCTP library calls a client's normal
 /// goodbye an error: all that is counted here, and no operator can mend it.
-#[must_use]
-pub fn log_filter(asked: &str) -> String {
-    const QUIET: [(&str, &str); 4] = [
-        ("str0m", "error"),
-        ("is", "error"),
-        ("dimpl", "error"),
-        ("sctp_proto", "off"),
-    ];
-    let mut filter = asked.trim().to_owned();
-    for (library, level) in QUIET {
-        let named = asked
-            .split(',')
-            .any(|part| part.trim().split(['=', ':']).next() == Some(library));
-        if !named {
-            if !filter.is_empty() {
-                filter.push(',');
-            }
-            filter.push_str(library);
-            filter.push('=');
-            filter.push_str(level);
-        }
-    }
-    filter
-}
+pub const QUIET: [(&str, &str); 4] = [
+    ("str0m", "error"),
+    ("is", "error"),
+    ("dimpl", "error"),
+    ("sctp_proto", "off"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -308,7 +266,7 @@ mod tests {
             Self(path)
         }
 
-        fn load(&self, more: &[&str]) -> Result<Config, ConfigError> {
+        fn load(&self, more: &[&str]) -> Result<Config, SettingError> {
             let file = |name: &str| self.0.join(name).to_str().expect("a path").to_owned();
             let mut all = vec![
                 "transceiver".to_owned(),
@@ -356,7 +314,7 @@ mod tests {
             ),
             (
                 &["--cluster", "7"],
-                "--cluster: cluster 7 is not in the fleet file",
+                "--cluster: 7 is not a cluster of the fleet file",
             ),
             (&["--workers", "0"], "--workers: 0 is not between 1 and 256"),
             (
@@ -378,18 +336,6 @@ mod tests {
         assert!(
             error.starts_with("--control-secret-file: cannot read"),
             "{error}"
-        );
-    }
-
-    #[test]
-    fn libraries_are_quiet_unless_named() {
-        assert_eq!(
-            log_filter("info"),
-            "info,str0m=error,is=error,dimpl=error,sctp_proto=off"
-        );
-        assert_eq!(
-            log_filter("debug,str0m=trace"),
-            "debug,str0m=trace,is=error,dimpl=error,sctp_proto=off"
         );
     }
 }

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use firsthop_service::body::{self, BodyFault};
 use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
     CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest,
@@ -90,15 +90,16 @@ pub fn router(control: Arc<Control>) -> Router {
             get(look).delete(hang_up),
         )
         .route(STATUS_PATH, get(status))
-        // A body is read past its limit: a server that answers and closes while the client still sends is not heard.
-        .layer(DefaultBodyLimit::max(4 * limits::CONTROL_BODY_MAX))
         .layer(from_fn_with_state(Arc::clone(&control), authorize));
-    Router::new()
+    let routes = Router::new()
         .merge(guarded)
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(control)
+        .with_state(control);
+    body::bounded(routes, limits::CONTROL_BODY_MAX, |max| {
+        too_large(max).into_response()
+    })
 }
 
 /// A refusal as a response.
@@ -144,29 +145,27 @@ async fn authorize(
     Ok(next.run(request).await)
 }
 
-fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Refusal> {
-    let body = body.map_err(|rejection| {
-        let code = match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => ControlCode::TooLarge,
-            _ => ControlCode::BadRequest,
-        };
-        Refusal::new(code, rejection.body_text())
+fn too_large(max: usize) -> Refusal {
+    Refusal::new(
+        ControlCode::TooLarge,
+        format!("a body has at most {max} bytes"),
+    )
+}
+
+async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+    let max = limits::CONTROL_BODY_MAX;
+    let body = body::read(body, max).await.map_err(|fault| match fault {
+        BodyFault::TooLarge => too_large(max),
+        BodyFault::TooSlow | BodyFault::Broken => {
+            Refusal::new(ControlCode::BadRequest, fault.to_string())
+        }
     })?;
-    if body.len() > limits::CONTROL_BODY_MAX {
-        return Err(Refusal::new(
-            ControlCode::TooLarge,
-            format!("a body has at most {} bytes", limits::CONTROL_BODY_MAX),
-        ));
-    }
     serde_json::from_slice(&body)
         .map_err(|error| Refusal::new(ControlCode::BadRequest, error.to_string()))
 }
 
-async fn create(
-    State(control): State<Arc<Control>>,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Refusal> {
-    let request: CreateRequest = read(body)?;
+async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Response, Refusal> {
+    let request: CreateRequest = read(body).await?;
     if control.draining.load(Relaxed) {
         return Err(Refusal::new(
             ControlCode::Draining,
@@ -213,10 +212,10 @@ async fn create(
 async fn restart(
     State(control): State<Arc<Control>>,
     Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Body,
 ) -> Result<Response, Refusal> {
     let (id, shard) = control.find(&id)?;
-    let request: RestartRequest = read(body)?;
+    let request: RestartRequest = read(body).await?;
     if request.ice.is_some() {
         return Err(Refusal::new(
             ControlCode::UnsupportedOffer,

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use firsthop_shared::limits::{CONNECT_SECS, INTERRUPTED_SECS};
+use firsthop_service::server::Limits;
+use firsthop_shared::limits::{CONNECT_SECS, CONTROL_IDLE_SECS, INTERRUPTED_SECS};
 
 /// How long a call may take from its offer to DTLS being up; then it is reaped and counted.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(CONNECT_SECS);
@@ -111,6 +112,14 @@ pub const DTLS_RETRANSMITS: usize = 8;
 
 /// The largest body of a control request, in bytes: an offer, escaped as JSON, and some fields.
 pub const CONTROL_BODY_MAX: usize = 160 * 1_024;
+
+/// What the control port allows. Signaling's replicas hold a few connections each; a scraper and a probe add theirs.
+pub const CONTROL: Limits = Limits {
+    connections: 1_024,
+    head: Duration::from_secs(CONTROL_IDLE_SECS),
+    body: Duration::from_secs(5),
+    stop: STOP_TIMEOUT,
+};
 
 /// How long a control request waits for its worker.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,15 +1,15 @@
 //! The transceiver: see the library's documentation.
 
-use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::Parser as _;
+use firsthop_service::settings::{self, SettingError};
+use firsthop_service::{files, server};
 use firsthop_shared::address::ShardId;
-use firsthop_transceiver::config::{Args, Config, LogFormat, log_filter, one_line};
+use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::limits;
@@ -20,42 +20,18 @@ use firsthop_transceiver::worker::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing_subscriber::EnvFilter;
 
-/// The exit status of a start that a setting has stopped.
-const BAD_SETTING: u8 = 2;
+const PROGRAM: &str = "transceiver";
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match settings::of_process(PROGRAM) {
         Ok(args) => args,
-        // Help and version are no errors.
-        Err(error) if !error.use_stderr() => error.exit(),
-        Err(error) => {
-            eprintln!("transceiver: {}", one_line(&error));
-            return ExitCode::from(BAD_SETTING);
-        }
+        Err(ended) => return ended,
     };
-    let config = match Config::load(&args) {
+    let config = match args.log.start(&QUIET).and_then(|()| Config::load(&args)) {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("transceiver: {error}");
-            return ExitCode::from(BAD_SETTING);
-        }
+        Err(error) => return settings::refuse(PROGRAM, &error),
     };
-    let filter = match EnvFilter::try_new(log_filter(&args.log)) {
-        Ok(filter) => filter,
-        Err(error) => {
-            eprintln!("transceiver: --log: {error}; write a level or target=level, with commas");
-            return ExitCode::from(BAD_SETTING);
-        }
-    };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Text => log.with_ansi(false).init(),
-        LogFormat::Json => log.json().init(),
-    }
     match serve(config) {
         Ok(code) => code,
         Err(error) => {
@@ -78,21 +54,18 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         fleet: Arc::new(fleet),
     });
 
-    let bad_address = |setting: &str, error: &std::io::Error, address: std::net::SocketAddr| {
-        eprintln!(
-            "transceiver: --{setting}: cannot bind {address}: {error}; free it or name another"
-        );
-        Ok(ExitCode::from(BAD_SETTING))
+    let bad_address = |setting: &'static str, error: &std::io::Error, address| {
+        let error = SettingError::cannot_listen(setting, &address, error);
+        Ok(settings::refuse(PROGRAM, &error))
     };
     let (sockets, sizes) = match socket::bind_group(config.trunk, config.workers) {
         Ok(bound) => bound,
-        Err(error) => return bad_address("trunk", &error, config.trunk),
+        Err(error) => return bad_address("--trunk", &error, config.trunk),
     };
-    let listener = match TcpListener::bind(config.control) {
+    let listener = match server::bind(config.control) {
         Ok(listener) => listener,
-        Err(error) => return bad_address("control", &error, config.control),
+        Err(error) => return bad_address("--control", &error, config.control),
     };
-    listener.set_nonblocking(true)?;
     if sizes.capped() {
         tracing::info!(
             granted = sizes.receive.min(sizes.send),
@@ -167,14 +140,12 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             workers = config.workers,
             "ready"
         );
-        let mut closing = stopped.clone();
-        let server = axum::serve(listener, router(Arc::clone(&control))).with_graceful_shutdown(
-            async move {
-                // An error means that the sender is gone, which is the end as well.
-                let _ = closing.wait_for(|stop| *stop).await;
-            },
-        );
-        let server = tokio::spawn(server.into_future());
+        let serving = tokio::spawn(server::serve(
+            vec![listener],
+            router(Arc::clone(&control)),
+            limits::CONTROL,
+            stopped.clone(),
+        ));
         let mut running = config.workers;
         let mut fault = None;
         tokio::select! {
@@ -194,7 +165,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         draining.store(true, Relaxed);
         let _ = stop.send(true);
         // Workers say goodbye to their clients meanwhile; a control connection that stays open does not keep us.
-        let _ = tokio::time::timeout(limits::STOP_TIMEOUT, server).await;
+        serving.await.context("the control server failed")?;
         let goodbyes = async {
             while running > 0 {
                 match ends.recv().await {
@@ -219,27 +190,17 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
 /// Looks at the files once a second; a file that cannot be used leaves the last good one in place.
 async fn reload(
     shared: watch::Sender<Shared>,
-    mut keyring: firsthop_transceiver::config::KeyringReloader,
-    mut fleet: firsthop_transceiver::config::FleetReloader,
+    mut keyring: KeyringReloader,
+    mut fleet: FleetReloader,
 ) {
     let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
         every.tick().await;
-        match keyring.poll() {
-            None => {}
-            Some(Ok(new)) => {
-                tracing::info!(keys = new.len(), "keyring reloaded");
-                shared.send_modify(|shared| shared.keyring = Arc::new(new));
-            }
-            Some(Err(error)) => tracing::warn!(%error, "the keyring is not reloaded"),
+        if let Ok(Some(new)) = files::changed("keyring", &mut keyring) {
+            shared.send_modify(|shared| shared.keyring = Arc::new(new));
         }
-        match fleet.poll() {
-            None => {}
-            Some(Ok(new)) => {
-                tracing::info!(ingresses = new.ingresses().len(), "fleet reloaded");
-                shared.send_modify(|shared| shared.fleet = Arc::new(new));
-            }
-            Some(Err(error)) => tracing::warn!(%error, "the fleet file is not reloaded"),
+        if let Ok(Some(new)) = files::changed("fleet", &mut fleet) {
+            shared.send_modify(|shared| shared.fleet = Arc::new(new));
         }
     }
 }

@@ -193,7 +193,10 @@ fn a_changed_keyring_is_taken_without_a_restart() {
 
     testbed.write_keyring(9);
     until("the relay has the new keyring", || {
-        relay.log().contains("keyring reloaded").then_some(())
+        relay
+            .log()
+            .contains("file reloaded setting=\"keyring\"")
+            .then_some(())
     });
     owner.set_keyring(keyring(9));
     // The flow stayed; its trunk uses the new key now. The core takes the keyring in the turn that its waker starts.

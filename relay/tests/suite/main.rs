@@ -1,5 +1,6 @@
 //! The relay from outside: its program and its pump over loopback sockets. One program, because each one more links all dependencies once more.
 
+mod admin;
 mod backlog;
 mod cores;
 mod cost;

@@ -104,7 +104,7 @@ fn an_address_that_somebody_holds_is_refused_even_to_a_group() {
     assert!(
         error
             .to_string()
-            .starts_with(&format!("--listen {listen}: the port is in use")),
+            .starts_with(&format!("--listen: cannot listen on {listen} (")),
         "{error}"
     );
     drop(first);

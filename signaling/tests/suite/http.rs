@@ -1,6 +1,6 @@
 //! The HTTP surface: error shapes, media types, sizes, methods, keys, CORS, request ids.
 
-use crate::stage::{KEY, OFFER, Stage, Stub, header, told};
+use crate::stage::{Front, KEY, OFFER, Stage, Stub, header, told};
 use reqwest::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -131,6 +131,46 @@ async fn an_oversized_body_gets_413_announced_or_not() {
     let _ = connection.read_to_string(&mut response).await;
     assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
     assert!(response.contains("body_too_large"), "{response}");
+}
+
+/// Sends this by hand and returns all that comes until the connection is closed.
+async fn exchange(front: &Front, sent: &str) -> String {
+    let mut connection = TcpStream::connect(front.address).await.expect("connected");
+    connection.write_all(sent.as_bytes()).await.expect("sent");
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await.expect("closed");
+    text
+}
+
+#[tokio::test]
+async fn a_huge_content_length_gets_413_at_once_that_any_origin_may_read() {
+    let stage = Stage::new();
+    let front = stage.front(&[]).await;
+    for path in [CALLS, "/v1/realtime/client_secrets", "/healthz", "/nothing"] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\norigin: https://app.example\r\ncontent-length: 1000000000000\r\n\r\n"
+        );
+        let text = exchange(&front, &head).await;
+        assert!(text.starts_with("HTTP/1.1 413 "), "{path}: {text}");
+        assert!(text.contains("connection: close\r\n"), "{text}");
+        assert!(text.contains("body_too_large"), "{text}");
+        assert!(text.contains("access-control-allow-origin: *"), "{text}");
+        assert!(text.contains("x-request-id: req_"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_head_or_body_is_cut_off() {
+    let stage = Stage::new();
+    let front = stage.front(&[]).await;
+    let head = format!(
+        "POST {CALLS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/sdp\r\n"
+    );
+    let body = format!("{head}content-length: 100\r\n\r\nv=0\r\n");
+    let (head, body) = tokio::join!(exchange(&front, &head), exchange(&front, &body));
+    assert!(!head.contains(" 20"), "{head}");
+    assert!(body.starts_with("HTTP/1.1 408 "), "{body}");
+    assert!(body.contains("body_timeout"), "{body}");
 }
 
 #[tokio::test]

@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::stage::{self, KEY, OFFER, Stage, Stub, certificate, key_file, told};
+use firsthop_service::server;
 use firsthop_shared::address::Networks;
 use firsthop_signaling::credentials::Rate;
 use firsthop_signaling::rates::Rates;
-use firsthop_signaling::tls::TlsWatch;
-use firsthop_signaling::{routes, server};
+use firsthop_signaling::routes;
+use firsthop_signaling::tls::{self, TlsWatch};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -132,7 +133,7 @@ async fn tls_is_served_with_the_certificate_that_the_files_now_hold() {
     let address = listeners[0].local_addr().expect("bound");
     let (_stop, stopping) = watch::channel(false);
     let router = routes::router(Arc::clone(&front.door));
-    tokio::spawn(server::serve(listeners, router, Some(tls), stopping));
+    tokio::spawn(tls::serve(listeners, router, Some(tls), stopping));
     assert_eq!(healthz_over_tls(address, &old.0).await, Some(200));
 
     // A certificate without its key is no pair: the old one stays.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::stage::{self, KEY, OFFER, Stage, Stub, certificate};
-use firsthop_signaling::limits::STOP_GRACE;
+use firsthop_signaling::limits::API;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
@@ -187,7 +187,7 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
             "username",
         ),
         ("--log", Some("=,,=".into()), "trace"),
-        ("--log-format", Some("xml".into()), "text or json"),
+        ("--log-format", Some("xml".into()), "text, json"),
     ];
     for (setting, value, part) in cases {
         let mut arguments = good(&stage, "http://127.0.0.1:1");
@@ -322,11 +322,7 @@ async fn an_interrupt_stops_it_without_waiting_for_idle_connections() {
     let started = Instant::now();
     program.signal("-INT");
     assert_eq!(program.exit().await, Some(0));
-    assert!(
-        started.elapsed() < STOP_GRACE / 2,
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < API.stop / 2, "{:?}", started.elapsed());
     drop((silent, idle));
 }
 

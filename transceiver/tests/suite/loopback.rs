@@ -24,16 +24,16 @@ use str0m::{Input, Output};
 
 use crate::peer::{self, Client, addr};
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A running transceiver with its files.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     log: mpsc::Receiver<String>,
     seen: Vec<String>,
     folder: PathBuf,
     trunk: SocketAddr,
-    control: SocketAddr,
+    pub(crate) control: SocketAddr,
 }
 
 /// A loopback address of this process's own, with a port that no other test of it has: nothing else on the machine binds
@@ -51,7 +51,7 @@ fn masters() -> Masters {
 }
 
 impl Process {
-    fn start(name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         let folder =
             std::env::temp_dir().join(format!("firsthop-loopback-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -118,7 +118,7 @@ impl Process {
     }
 
     /// Stops it as an operator would, and returns its status and whole log.
-    fn stop(mut self) -> (ExitStatus, Vec<String>) {
+    pub(crate) fn stop(mut self) -> (ExitStatus, Vec<String>) {
         let pid = self.child.id().to_string();
         let killed = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(killed.expect("kill runs").success());

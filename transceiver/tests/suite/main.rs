@@ -2,6 +2,7 @@
 
 mod audio;
 mod calls;
+mod control_port;
 mod cost;
 mod hostile;
 mod loopback;

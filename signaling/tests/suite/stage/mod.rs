@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use firsthop_service::server;
 use firsthop_shared::address::{BootId, ClusterId, IngressId, Networks, SessionId, ShardId};
 use firsthop_shared::control::{
     ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
@@ -25,12 +26,13 @@ use firsthop_shared::token;
 use firsthop_signaling::calls::{FrontDoor, Steering};
 use firsthop_signaling::client::Proxies;
 use firsthop_signaling::files::{FileWatch, Paths};
+use firsthop_signaling::limits::API;
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{ControlSecret, OwnerClient, Patience};
 use firsthop_signaling::rates::Rates;
+use firsthop_signaling::routes;
 use firsthop_signaling::transceivers::{Source, Transceivers};
-use firsthop_signaling::{routes, server};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -468,7 +470,7 @@ impl Stage {
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
         let router = routes::router(Arc::clone(&door));
-        tokio::spawn(server::serve(listeners, router, None, stopping));
+        tokio::spawn(server::serve(listeners, router, API, stopping));
         Front {
             url: format!("http://{address}"),
             address,

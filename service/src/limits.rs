@@ -1,0 +1,14 @@
+//! The bounds that the servers of all programs have in common. What differs stands in each program's own `limits`, as [`Limits`].
+//!
+//! [`Limits`]: crate::server::Limits
+
+use std::time::Duration;
+
+/// How long accepting rests after a failure that is not one connection's own, such as too few file descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
+pub const LINGER: Duration = Duration::from_secs(1);
+
+/// How much is read then at the most, in bytes.
+pub const LINGER_BYTES: usize = 1024 * 1_024;

@@ -1,0 +1,326 @@
+//! Listening, serving connections within limits, and stopping without cutting a request off.
+//!
+//! Why not `axum::serve`: it sets no limit on how long a client may take for its request, nor on how many connections there are, it
+//! knows no TLS, and a client that is refused while it still sends may never hear why.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, StatusCode};
+use firsthop_shared::address::canonical;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::body::Timed;
+use crate::limits::{ACCEPT_PAUSE, LINGER, LINGER_BYTES};
+
+/// What a server allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// How many connections are served at once; more wait in the kernel's accept queue.
+    pub connections: usize,
+    /// How long a client may take for a request head, for a TLS handshake, and between two requests.
+    pub head: Duration,
+    /// How long a request body may make its reader wait, all in all.
+    pub body: Duration,
+    /// How long open requests may go on after a stop was asked for.
+    pub stop: Duration,
+}
+
+/// The address of the connection's other end, which the server puts into each request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// Opens a listener at every address that each of the places has; a place is `address:port` or `name:port`.
+///
+/// A name such as `localhost` may have an address of a family that this machine lacks: that one is left out, as long as
+/// another of the same name could be opened.
+///
+/// # Errors
+/// The place that could not be opened, and why.
+pub async fn listen(places: &[String]) -> Result<Vec<TcpListener>, (String, io::Error)> {
+    let mut listeners = Vec::new();
+    for place in places {
+        let fail = |error| (place.clone(), error);
+        let addresses: Vec<SocketAddr> = lookup_host(place).await.map_err(fail)?.collect();
+        let before = listeners.len();
+        let mut missing = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            match TcpListener::bind(address).await {
+                Ok(listener) => listeners.push(listener),
+                Err(error) if family_missing(&error) => missing = error,
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        if listeners.len() == before {
+            return Err(fail(missing));
+        }
+    }
+    Ok(listeners)
+}
+
+/// Opens a listener before there is a runtime; [`TcpListener::from_std`] takes it over.
+///
+/// # Errors
+/// The port is in use, or the address is not this machine's.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn family_missing(error: &io::Error) -> bool {
+    // EAFNOSUPPORT has no name in `ErrorKind`: the kernel was built or started without IPv6.
+    const EAFNOSUPPORT: i32 = 97;
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
+}
+
+/// Serves the router on all listeners until `stop` becomes true, then lets open requests finish within [`Limits::stop`].
+pub async fn serve(
+    listeners: Vec<TcpListener>,
+    router: Router,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) {
+    let plain = |stream| std::future::ready(Ok(stream));
+    serve_after(plain, listeners, router, limits, stop).await;
+}
+
+/// The same, after a handshake such as that of TLS on each connection.
+pub async fn serve_after<H, F, S>(
+    handshake: H,
+    listeners: Vec<TcpListener>,
+    router: Router,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+) where
+    H: Fn(TcpStream) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let mut accepting = JoinSet::new();
+    for listener in listeners {
+        let connections = Connections {
+            handshake: handshake.clone(),
+            router: router.clone(),
+            limits,
+            slots: Arc::clone(&slots),
+            stop: stop.clone(),
+        };
+        accepting.spawn(connections.accept(listener));
+    }
+    while accepting.join_next().await.is_some() {}
+    // Every connection holds a slot: when all can be had, all connections are closed.
+    let closed = slots.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX));
+    if timeout(limits.stop, closed).await.is_err() {
+        tracing::info!("some connections were still open after the grace period");
+    }
+}
+
+/// What the connections of one listener are served with.
+#[derive(Clone)]
+struct Connections<H> {
+    handshake: H,
+    router: Router,
+    limits: Limits,
+    slots: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+}
+
+impl<H, F, S> Connections<H>
+where
+    H: Fn(TcpStream) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    async fn accept(mut self, listener: TcpListener) {
+        loop {
+            let next = async {
+                let slot = Arc::clone(&self.slots).acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            let (slot, accepted) = tokio::select! {
+                next = next => next,
+                () = stopped(&mut self.stop) => return,
+            };
+            match (slot, accepted) {
+                (Ok(slot), Ok((stream, peer))) => {
+                    let connections = self.clone();
+                    tokio::spawn(async move {
+                        connections.serve(stream, canonical(peer)).await;
+                        drop(slot);
+                    });
+                }
+                (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
+                (Ok(_), Err(error)) => {
+                    tracing::warn!(%error, "cannot accept connections: are there enough file descriptors?");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+                // The semaphore is never closed.
+                (Err(_), _) => return,
+            }
+        }
+    }
+
+    async fn serve(mut self, stream: TcpStream, peer: SocketAddr) {
+        // Answers are small and the next request waits for them.
+        let _ = stream.set_nodelay(true);
+        let shaking = timeout(self.limits.head, (self.handshake)(stream));
+        let shaken = tokio::select! {
+            shaken = shaking => shaken,
+            () = stopped(&mut self.stop) => return,
+        };
+        match shaken {
+            Ok(Ok(stream)) => self.answer(stream, peer).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "handshake failed"),
+            Err(_) => tracing::debug!(%peer, "handshake timed out"),
+        }
+    }
+
+    async fn answer(mut self, stream: S, peer: SocketAddr) {
+        let unread = Arc::new(AtomicBool::new(false));
+        let stream = Lingering {
+            stream,
+            unread: Arc::clone(&unread),
+            ended: false,
+            left: LINGER_BYTES,
+            patience: None,
+        };
+        let service = TowerToHyperService::new(self.router);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (head, body) = request.into_parts();
+            let (body, whole) = Timed::new(body, self.limits.body);
+            let mut request = Request::from_parts(head, body);
+            request.extensions_mut().insert(Peer(peer));
+            let answering = service.call(request);
+            let unread = Arc::clone(&unread);
+            async move {
+                let mut response = answering.await?;
+                if !whole.load(Relaxed) && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    // What is left of the body would be taken for the next request.
+                    unread.store(true, Relaxed);
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                Ok::<_, std::convert::Infallible>(response)
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = stopped(&mut self.stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%peer, %error, "connection ended");
+        }
+    }
+}
+
+/// Returns when a stop is asked for, or when nobody is left who could ask.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn is_the_connections_own(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// A stream that, when a request was not read whole, reads on for a moment after its own end.
+///
+/// The kernel answers bytes that nobody will read with a reset, and a reset throws away the response on its way to the client
+/// (RFC 9112 section 9.6).
+struct Lingering<S> {
+    stream: S,
+    unread: Arc<AtomicBool>,
+    ended: bool,
+    left: usize,
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.ended {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            this.ended = true;
+        }
+        if !this.unread.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        let patience = this.patience.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut space = [0; 4_096];
+        while this.left > 0 && patience.as_mut().poll(cx).is_pending() {
+            let mut buffer = ReadBuf::new(&mut space);
+            match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut buffer)) {
+                Ok(()) if buffer.filled().is_empty() => break,
+                Ok(()) => this.left = this.left.saturating_sub(buffer.filled().len()),
+                // It is gone.
+                Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

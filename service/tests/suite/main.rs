@@ -1,0 +1,3 @@
+//! The server over loopback: what it does with clients that are slow, many, huge, or do not go.
+
+mod server;

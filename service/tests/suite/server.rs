@@ -1,0 +1,327 @@
+//! A small server on a port of its own, and clients that speak HTTP by hand.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use firsthop_service::body::{self, BodyFault};
+use firsthop_service::server::{self, Limits, Peer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Only a failing test waits this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Nothing runs out.
+const AMPLE: Limits = Limits {
+    connections: 100,
+    head: PATIENCE,
+    body: PATIENCE,
+    stop: PATIENCE,
+};
+
+/// Short, where running out is what a test waits for.
+const SHORT: Duration = Duration::from_millis(200);
+
+const BODY_MAX: usize = 1_000;
+
+struct Served {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+async fn echo(body: Body) -> Result<Vec<u8>, (StatusCode, String)> {
+    body::read(body, BODY_MAX)
+        .await
+        .map(Vec::from)
+        .map_err(|fault| {
+            let status = match fault {
+                BodyFault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+                BodyFault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+                BodyFault::Broken => StatusCode::BAD_REQUEST,
+            };
+            (status, fault.to_string())
+        })
+}
+
+impl Served {
+    async fn start(limits: Limits) -> Self {
+        let routes =
+            Router::new()
+                .route("/", get(|| async { "here\n" }))
+                .route("/echo", post(echo))
+                .route("/no", post(|| async { StatusCode::UNAUTHORIZED }))
+                .route(
+                    "/peer",
+                    get(|axum::Extension(peer): axum::Extension<Peer>| async move {
+                        peer.0.to_string()
+                    }),
+                );
+        let routes = body::bounded(routes, BODY_MAX, |max| {
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("at most {max}")).into_response()
+        });
+        let listeners = server::listen(&["127.0.0.1:0".to_owned()])
+            .await
+            .expect("a free port");
+        let address = listeners[0].local_addr().expect("bound");
+        let (stop, stopping) = watch::channel(false);
+        let serving = tokio::spawn(server::serve(listeners, routes, limits, stopping));
+        Self {
+            address,
+            stop,
+            serving,
+        }
+    }
+
+    async fn send(&self, bytes: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.expect("connected");
+        stream.write_all(bytes.as_bytes()).await.expect("sent");
+        stream
+    }
+
+    /// Stops it, and returns how long that took.
+    async fn stop(self) -> Duration {
+        let began = Instant::now();
+        self.stop.send_replace(true);
+        timeout(PATIENCE, self.serving)
+            .await
+            .expect("stopped in time")
+            .expect("no panic");
+        began.elapsed()
+    }
+}
+
+/// All that comes until the other side closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut text))
+        .await
+        .expect("closed in time")
+        .expect("no reset");
+    text
+}
+
+/// The next response that ends with `end`.
+async fn response(stream: &mut TcpStream, end: &str) -> String {
+    let mut text = String::new();
+    while !text.ends_with(end) {
+        let mut space = [0; 1_024];
+        let read = timeout(PATIENCE, stream.read(&mut space)).await;
+        let count = read.expect("answered in time").expect("no reset");
+        assert!(count > 0, "closed after: {text}");
+        text += std::str::from_utf8(&space[..count]).expect("text");
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_to_its_end_is_cut_off() {
+    let served = Served::start(Limits {
+        head: SHORT,
+        ..AMPLE
+    })
+    .await;
+    let mut silent = served.send("").await;
+    let mut slow = served.send("GET / HTTP/1.1\r\nhost: x\r\nx-slow: ").await;
+    assert_eq!(rest(&mut silent).await, "");
+    rest(&mut slow).await;
+    // Nor is a connection kept on which no other request comes.
+    let mut idle = served.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(
+        response(&mut idle, "here\n")
+            .await
+            .starts_with("HTTP/1.1 200 ")
+    );
+    assert_eq!(rest(&mut idle).await, "");
+}
+
+#[tokio::test]
+async fn more_connections_than_the_bound_wait_and_are_served_later() {
+    let served = Served::start(Limits {
+        connections: 2,
+        ..AMPLE
+    })
+    .await;
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut first = served.send(request).await;
+    let mut second = served.send(request).await;
+    response(&mut first, "here\n").await;
+    response(&mut second, "here\n").await;
+    // Both stay open; the kernel takes a third, and nobody answers it.
+    let mut third = served.send(request).await;
+    let mut space = [0; 1];
+    assert!(timeout(SHORT, third.read(&mut space)).await.is_err());
+    drop(first);
+    response(&mut third, "here\n").await;
+}
+
+#[tokio::test]
+async fn a_huge_content_length_is_refused_at_once_and_the_connection_closed() {
+    let served = Served::start(AMPLE).await;
+    for (method, path) in [("POST", "/echo"), ("GET", "/"), ("POST", "/no")] {
+        let mut stream = served
+            .send(&format!(
+                "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000000\r\n\r\n"
+            ))
+            .await;
+        let text = rest(&mut stream).await;
+        assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+        assert!(text.contains("connection: close\r\n"), "{text}");
+        assert!(text.ends_with("at most 1000"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_on_still_hears_why_it_was_refused() {
+    let served = Served::start(AMPLE).await;
+    let body = "x".repeat(500_000);
+    let mut stream = served
+        .send(&format!(
+            "POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+    let text = rest(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+    // The same when no length was declared, and the bound is met on the way.
+    let mut stream = served
+        .send(&format!(
+            "POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+            body.len()
+        ))
+        .await;
+    let text = rest(&mut stream).await;
+    assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_was_read_closes_and_one_after_it_does_not() {
+    let served = Served::start(AMPLE).await;
+    let mut refused = served
+        .send("POST /no HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+        .await;
+    let text = rest(&mut refused).await;
+    assert!(text.starts_with("HTTP/1.1 401 "), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+    let mut kept = served
+        .send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\none")
+        .await;
+    let text = response(&mut kept, "one").await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    assert!(!text.contains("connection: close"), "{text}");
+    let again = "POST /no HTTP/1.1\r\nhost: x\r\n\r\n";
+    kept.write_all(again.as_bytes()).await.expect("sent");
+    let text = response(&mut kept, "\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 401 "), "{text}");
+    assert!(
+        !text.contains("connection: close"),
+        "nothing was left unread: {text}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_ends_for_its_reader() {
+    let served = Served::start(Limits {
+        body: SHORT,
+        ..AMPLE
+    })
+    .await;
+    let mut slow = served
+        .send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+        .await;
+    let text = rest(&mut slow).await;
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+    let mut broken = served
+        .send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+        .await;
+    broken.shutdown().await.expect("shut down");
+    let text = rest(&mut broken).await;
+    assert!(
+        text.is_empty() || text.starts_with("HTTP/1.1 400 "),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn open_sockets_do_not_keep_a_stop_from_ending() {
+    let served = Served::start(AMPLE).await;
+    let silent = served.send("").await;
+    let mut idle = served.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    response(&mut idle, "here\n").await;
+    assert!(served.stop().await < PATIENCE / 2);
+    // One in the middle of a request is waited for as long as the grace says.
+    let served = Served::start(Limits {
+        stop: SHORT,
+        ..AMPLE
+    })
+    .await;
+    let halves = [
+        served.send("GET / HTTP/1.1\r\nhost").await,
+        served
+            .send("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+            .await,
+    ];
+    let mut known = served.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    response(&mut known, "here\n").await;
+    let took = served.stop().await;
+    assert!((SHORT..PATIENCE / 2).contains(&took), "{took:?}");
+    drop((silent, idle, halves));
+}
+
+#[tokio::test]
+async fn a_request_knows_where_it_came_from() {
+    let served = Served::start(AMPLE).await;
+    let mut stream = served
+        .send("GET /peer HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await;
+    let own = stream.local_addr().expect("connected").to_string();
+    assert!(rest(&mut stream).await.ends_with(&own));
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_is_cut_off_and_keeps_no_stop() {
+    for (head, stop_first) in [(SHORT, false), (PATIENCE, true)] {
+        let listeners = server::listen(&["127.0.0.1:0".to_owned()])
+            .await
+            .expect("a free port");
+        let address = listeners[0].local_addr().expect("bound");
+        let (stop, stopping) = watch::channel(false);
+        let limits = Limits { head, ..AMPLE };
+        let (began, mut begun) = watch::channel(0);
+        let never = move |stream: TcpStream| {
+            began.send_modify(|count| *count += 1);
+            async move {
+                std::future::pending::<()>().await;
+                Ok(stream)
+            }
+        };
+        let never = std::sync::Arc::new(never);
+        let serving = tokio::spawn(server::serve_after(
+            move |stream| never(stream),
+            listeners,
+            Router::new(),
+            limits,
+            stopping,
+        ));
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        begun.wait_for(|count| *count == 1).await.expect("accepted");
+        if !stop_first {
+            assert_eq!(rest(&mut stream).await, "");
+        }
+        stop.send_replace(true);
+        timeout(PATIENCE / 2, serving)
+            .await
+            .expect("stopped in time")
+            .expect("no panic");
+    }
+}

@@ -1,0 +1,76 @@
+//! The control port, and clients that are slow, huge, or do not go. The server's own tests stand with it, in `service`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use firsthop_transceiver::limits::CONTROL;
+
+use crate::loopback::{Process, SECRET};
+
+fn connect(process: &Process, sent: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(process.control).expect("the control port");
+    let patience = Some(Duration::from_secs(30));
+    stream.set_read_timeout(patience).expect("a time-out");
+    stream.write_all(sent.as_bytes()).expect("sent");
+    stream
+}
+
+/// All that comes until the transceiver closes.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("closed in time");
+    text
+}
+
+#[test]
+fn slow_heads_and_bodies_are_cut_off_and_a_huge_body_is_refused_at_once() {
+    let process = Process::start("slow", &[]);
+    let began = Instant::now();
+    let mut slow = connect(&process, "GET /v1/status HTTP/1.1\r\nhost: x\r\nx-slow: ");
+    let post = |length: &str| {
+        format!(
+            "POST /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {SECRET}\r\ncontent-length: {length}\r\n\r\n{{"
+        )
+    };
+    let mut slow_body = connect(&process, &post("100"));
+    let mut huge = connect(&process, &post("1000000000000"));
+    let text = rest(&mut huge);
+    assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+    assert!(text.contains("too_large"), "{text}");
+    assert!(began.elapsed() < CONTROL.body, "nobody waited");
+    let text = rest(&mut slow_body);
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert!(text.contains("in time"), "{text}");
+    rest(&mut slow);
+    assert!(began.elapsed() >= CONTROL.head);
+}
+
+#[test]
+fn without_the_secret_a_body_is_not_waited_for() {
+    let process = Process::start("unread", &[]);
+    let mut stream = connect(
+        &process,
+        "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf",
+    );
+    let text = rest(&mut stream);
+    assert!(text.starts_with("HTTP/1.1 401 "), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+}
+
+#[test]
+fn open_sockets_do_not_keep_a_stop_from_ending() {
+    let process = Process::start("open", &[]);
+    let silent = connect(&process, "");
+    let half = connect(&process, "GET /healthz HTTP/1.1\r\nhost");
+    let mut idle = connect(&process, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut first = [0; 12];
+    idle.read_exact(&mut first).expect("served");
+    assert_eq!(&first, b"HTTP/1.1 200");
+    let began = Instant::now();
+    let (status, log) = process.stop();
+    assert!(status.success(), "{log:?}");
+    assert!(began.elapsed() < CONTROL.head, "{:?}", began.elapsed());
+    drop((silent, half, idle));
+}
