@@ -180,10 +180,14 @@ pub struct Config {
     pub spin: bool,
     /// The keyring as it is now.
     pub keyring: Arc<DataKeyring>,
-    /// Notices when it changes.
-    pub keyring_reloader: Reloader<DataKeyring, KeyringError>,
-    /// Notices when the fleet changes.
-    pub fleet_reloader: Reloader<Fleet, FleetError>,
+}
+
+/// The files that the settings name, which are read again when they change.
+pub struct Files {
+    /// The data keyring.
+    pub keyring: Reloader<DataKeyring, KeyringError>,
+    /// The fleet.
+    pub fleet: Reloader<Fleet, FleetError>,
 }
 
 /// The longest linger that can be set, in microseconds: longer is heard.
@@ -194,7 +198,7 @@ impl Config {
     ///
     /// # Errors
     /// The first setting that is wrong.
-    pub fn check(settings: &Settings) -> Result<Self, SettingError> {
+    pub fn check(settings: &Settings) -> Result<(Self, Files), SettingError> {
         let (keyring_reloader, keyring) = Reloader::new(&settings.keyring, DataKeyring::load)
             .map_err(|error| {
                 SettingError::new(
@@ -241,7 +245,7 @@ impl Config {
         let listen = check_listen(settings, &fleet, &internal_networks)?;
         check_numbers(settings)?;
         system::ensure_memlock(processors.len())?;
-        Ok(Self {
+        let config = Self {
             listen,
             cluster,
             internal: settings.internal,
@@ -257,9 +261,12 @@ impl Config {
             admin: settings.admin,
             spin: settings.spin == Switch::On,
             keyring: Arc::new(keyring),
-            keyring_reloader,
-            fleet_reloader,
-        })
+        };
+        let files = Files {
+            keyring: keyring_reloader,
+            fleet: fleet_reloader,
+        };
+        Ok((config, files))
     }
 }
 

@@ -9,20 +9,24 @@
 //! table and counters. Cores meet only in [`control`], off the packet path. Reading order:
 //!
 //! - [`config`]: settings, checked before anything starts; [`system`]: what the machine must give;
-//! - [`relay`]: starts and stops everything; [`sockets`]: groups, steering, buffer sizes;
+//! - [`relay`]: starts and stops everything; `group`: the cores; [`rebuilds`]: how often they start anew after a loss;
+//! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
 //! - [`control`], [`wake`]: what other threads may tell a core;
-//! - [`counters`], [`admin`]: what others see; [`limits`]: every bound.
+//! - [`counters`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
 pub mod admin;
 pub mod config;
 pub mod control;
 pub mod counters;
+mod group;
 pub mod limits;
 pub mod paths;
+pub mod rebuilds;
 pub mod relay;
 pub mod ring;
+pub mod roster;
 pub mod shard;
 pub mod sockets;
 pub mod system;

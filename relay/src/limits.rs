@@ -109,6 +109,15 @@ pub const YIELD: Duration = Duration::from_micros(1);
 /// The executor's preemption timer: never, for all practical purposes (see [`shard`](crate::shard)).
 pub const PREEMPT: Duration = Duration::from_secs(3_600);
 
+/// How often a relay that loses cores builds its group anew within [`REBUILD_WINDOW`] before its process ends.
+pub const REBUILDS_MAX: usize = 3;
+
+/// How long a rebuild counts against the next ones.
+pub const REBUILD_WINDOW: Duration = Duration::from_secs(60);
+
+/// How long cores that were asked to stop may take: a turn, and what the kernel needs to let go of a ring.
+pub const CORES_STOP: Duration = Duration::from_secs(2);
+
 /// How long the path MTU to an owner is believed before the kernel is asked again.
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,8 @@
 //! The relay program: settings, logs, start, wait for a signal, stop.
 //!
 //! Exit status: 0 after SIGTERM or SIGINT, 2 when a setting or a limit of the machine must be changed (one line on standard
-//! error says which), 1 when a running relay failed.
+//! error says which), 1 when a running relay failed
+//! and could not mend itself.
 
 use std::process::ExitCode;
 
@@ -22,8 +23,8 @@ fn main() -> ExitCode {
         .log
         .start(&[])
         .and_then(|()| Config::check(&settings));
-    let config = match checked {
-        Ok(config) => config,
+    let (config, files) = match checked {
+        Ok(checked) => checked,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
     let public: Vec<String> = config
@@ -32,12 +33,12 @@ fn main() -> ExitCode {
         .map(|one| format!("{}={}", one.address, one.advertised))
         .collect();
     let processors = config.processors.clone();
-    let relay = match Relay::start(config) {
+    let mut relay = match Relay::start(config, files) {
         Ok(relay) => relay,
         Err(error) if error.is_setting() => return settings::refuse(PROGRAM, &error),
         Err(error) => return fail(&error.into()),
     };
-    let result = run(&relay, &public, &processors);
+    let result = run(&mut relay, &public, &processors);
     relay.stop();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,11 +49,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(relay: &Relay, public: &[String], processors: &[usize]) -> anyhow::Result<()> {
+fn run(relay: &mut Relay, public: &[String], processors: &[usize]) -> anyhow::Result<()> {
     if relay.wait_ready().context("starting")? {
         info!(
             public = public.join(","),
-            internal = ?relay.internal,
+            internal = ?relay.internal(),
             admin = %relay.admin_address,
             ?processors,
             "ready"

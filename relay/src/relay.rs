@@ -1,39 +1,34 @@
-//! The relay as a whole: opens everything, starts the cores and the admin thread, and stops them.
+//! The relay as a whole: opens everything, starts the cores and the admin thread, mends what it can, and stops them.
 //!
-//! The order matters. Everything that can be refused (ports, memory, io_uring) is asked for before the first core starts;
-//! all sockets of a group are bound by one thread in core order; a core makes its ring in its own thread. A core that is
-//! lost cannot be replaced, because the group would be renumbered: the whole relay ends, and is started anew.
+//! The order matters. Everything that can be refused (ports, memory, io_uring) is asked for before the first core starts.
+//! When a core is lost while the relay runs, the whole [group](crate::group) stops and starts anew in the same process: the
+//! numbering of its sockets is intact, its flows are gone, and calls heal by their next STUN check or downlink packet. That
+//! happens so often and no more (see [`rebuilds`](crate::rebuilds)); then the relay ends, for its supervisor to act.
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use firsthop_relay_core::{
-    ConfigError, IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
-};
+use firsthop_relay_core::ConfigError;
 use firsthop_service::server;
 use firsthop_service::settings::SettingError;
-use firsthop_shared::keyring::DataKeyring;
-use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::admin::{self, CoreView, Reload};
-use crate::config::Config;
-use crate::control::{CoreControl, Mailbox};
-use crate::counters::Published;
-use crate::limits;
-use crate::paths::PathSizes;
-use crate::ring::{self, Ring, RingError, RingSize};
-use crate::shard::{PublicPath, Shard, ShardParts};
-use crate::sockets::{self, CoreSockets, GrantedBuffers, SocketError};
-use crate::system;
-use crate::wake::Wake;
+use crate::admin::{self, Reload};
+use crate::config::{Config, Files};
+use crate::group::Group;
+use crate::limits::{CORES_STOP, REBUILD_WINDOW, REBUILDS_MAX};
+use crate::rebuilds::Rebuilds;
+use crate::ring::{self, RingError};
+use crate::roster::Roster;
+use crate::sockets::SocketError;
 
 /// Why a relay did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +74,26 @@ pub enum RelayError {
         /// Why.
         error: String,
     },
+    /// A core did not stop when it was asked to.
+    #[error("a core did not stop within {} s", CORES_STOP.as_secs())]
+    CoreStuck,
+    /// A core was lost, and the group was built anew too often already.
+    #[error(
+        "{lost}; the group was built anew {REBUILDS_MAX} times within {} s already",
+        REBUILD_WINDOW.as_secs()
+    )]
+    LostAgain {
+        /// How the core was lost.
+        lost: Box<RelayError>,
+    },
+    /// A core was lost, and the group could not be built anew.
+    #[error("{lost}; the group cannot be built anew: {error}")]
+    Rebuild {
+        /// How the core was lost.
+        lost: Box<RelayError>,
+        /// What could not be had.
+        error: Box<RelayError>,
+    },
     /// The admin thread ended while it should run.
     #[error("the admin thread ended: {0}")]
     AdminLost(String),
@@ -99,33 +114,67 @@ impl RelayError {
             Self::System { .. }
             | Self::Executor { .. }
             | Self::CoreLost { .. }
+            | Self::CoreStuck
+            | Self::LostAgain { .. }
+            | Self::Rebuild { .. }
             | Self::AdminLost(_) => false,
+        }
+    }
+
+    /// A core ended by a panic, with what `catch_unwind` says of it.
+    pub(crate) fn panicked(core: usize, panic: &(dyn Any + Send)) -> Self {
+        Self::CoreLost {
+            core,
+            error: format!("it panicked: {}", message(panic)),
         }
     }
 }
 
-/// What a running relay tells its owner.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text,
+        _ => "without a message",
+    }
+}
+
+/// What threads tell the relay's owner.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A core receives on all of its sockets.
-    Armed,
+    Armed {
+        /// Which group it is of.
+        group: u64,
+    },
+    /// A core ended without being told to.
+    CoreEnded {
+        /// Which group it is of.
+        group: u64,
+        /// Its number.
+        core: usize,
+        /// Why.
+        error: RelayError,
+    },
     /// SIGTERM or SIGINT.
     Signal,
-    /// Something ended.
-    Ended(RelayError),
+    /// The admin thread ended.
+    AdminEnded(String),
 }
 
 /// A relay whose threads run.
 pub struct Relay {
-    controls: Vec<Arc<CoreControl>>,
-    cores: Vec<JoinHandle<()>>,
+    config: Config,
+    roster: Arc<Roster>,
+    group: Group,
+    rebuilds: Rebuilds,
+    start: Instant,
     admin: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
     events: Receiver<Event>,
+    /// For the threads of the next group.
+    events_in: Sender<Event>,
     /// Where the admin pages are.
     pub admin_address: SocketAddr,
-    /// Internal addresses, by core.
-    pub internal: Vec<SocketAddr>,
 }
 
 impl Relay {
@@ -133,86 +182,64 @@ impl Relay {
     ///
     /// # Errors
     /// What could not be had.
-    pub fn start(config: Config) -> Result<Self, RelayError> {
+    pub fn start(config: Config, files: Files) -> Result<Self, RelayError> {
         ring::probe()?;
-        let steering = Steering::new(config.steering_seed, config.processors.len() as u16);
+        let system = |what| move |error| RelayError::System { what, error };
         let admin_listener = server::bind(config.admin).map_err(|error| RelayError::Admin {
             address: config.admin,
             error,
         })?;
-        let system = |what| move |error| RelayError::System { what, error };
         let admin_address = admin_listener
             .local_addr()
             .map_err(system("admin address"))?;
-        let listen: Vec<SocketAddr> = config.listen.iter().map(|one| one.address).collect();
-        let (sockets, granted) =
-            sockets::open(&listen, config.internal, config.internal_port, &steering)?;
-        report_buffers(granted);
-        let internal = sockets.iter().map(|core| core.internal_address).collect();
-
+        let roster = Arc::new(Roster::new(
+            config.processors.len(),
+            Arc::clone(&config.keyring),
+        ));
         let (events_in, events) = channel();
-        let mut controls = Vec::new();
-        let mut mailboxes = Vec::new();
-        for _ in &sockets {
-            let (wake, wake_fd) = Wake::new().map_err(system("eventfd"))?;
-            let (control, mailbox) = CoreControl::new(Arc::clone(&config.keyring), wake);
-            controls.push(control);
-            mailboxes.push((mailbox, wake_fd));
-        }
-        let mut views = Vec::new();
-        let mut cores = Vec::new();
-        let start = Instant::now();
-        for (number, (sockets, (mailbox, wake))) in sockets.into_iter().zip(mailboxes).enumerate() {
-            let published = Arc::new(Published::new());
-            views.push(
-                view(&sockets, &published).map_err(system("descriptors for the admin thread"))?,
-            );
-            let core = Core {
-                number,
-                processor: config.processors[number],
-                router: router_config(&config, &steering, number),
-                keyring: Arc::clone(&config.keyring),
-                public: public_paths(&config),
-                path_sizes: PathSizes::new(config.trunks, config.internal_mtu),
-                spin: config.spin,
-                start,
-                sockets,
-                wake,
-                mailbox,
-                peers: controls.clone(),
-                published,
-            };
-            cores.push(
-                core.spawn(events_in.clone())
-                    .map_err(system("a thread for a core"))?,
-            );
-        }
+        let group = Group::start(0, &config, &roster, &events_in)?;
         let reload = Reload {
-            keyring: config.keyring_reloader,
-            fleet: config.fleet_reloader,
-            controls: controls.clone(),
-            listen: config.listen,
+            keyring: files.keyring,
+            fleet: files.fleet,
+            listen: config.listen.clone(),
         };
         let (stop_admin, stopped) = watch::channel(false);
-        let admin = std::thread::Builder::new()
-            .name("relay-admin".to_owned())
-            .spawn(move || {
-                if let Err(error) =
-                    run_admin(admin_listener, views, granted, reload, stopped, &events_in)
-                {
-                    let _ = events_in.send(Event::Ended(RelayError::AdminLost(error.to_string())));
-                }
-            })
-            .map_err(system("the admin thread"))?;
+        let admin = {
+            let (roster, events) = (Arc::clone(&roster), events_in.clone());
+            let run = move || {
+                let served = AssertUnwindSafe(|| {
+                    run_admin(admin_listener, roster, reload, stopped, &events)
+                });
+                let ended = match catch_unwind(served) {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(panic) => format!("it panicked: {}", message(panic.as_ref())),
+                };
+                let _ = events.send(Event::AdminEnded(ended));
+            };
+            std::thread::Builder::new()
+                .name("relay-admin".to_owned())
+                .spawn(run)
+                .map_err(system("the admin thread"))?
+        };
         Ok(Self {
-            controls,
-            cores,
+            config,
+            roster,
+            group,
+            rebuilds: Rebuilds::default(),
+            start: Instant::now(),
             admin,
             stop_admin,
             events,
+            events_in,
             admin_address,
-            internal,
         })
+    }
+
+    /// Internal addresses, by core.
+    #[must_use]
+    pub fn internal(&self) -> &[SocketAddr] {
+        self.group.internal()
     }
 
     /// Waits until every core receives. Returns whether they do: `false` when a signal came first.
@@ -220,41 +247,86 @@ impl Relay {
     /// # Errors
     /// A core did not start.
     pub fn wait_ready(&self) -> Result<bool, RelayError> {
-        for _ in &self.cores {
+        let mut missing = self.group.cores();
+        while missing > 0 {
             match self.next_event()? {
-                Event::Armed => {}
+                Event::Armed { .. } => missing -= 1,
                 Event::Signal => return Ok(false),
-                Event::Ended(error) => return Err(error),
+                Event::CoreEnded { error, .. } => return Err(error),
+                Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
         }
         Ok(true)
     }
 
-    /// Waits until a signal asks to stop.
+    /// Waits until a signal asks to stop. Meanwhile, builds the group anew when a core is lost.
     ///
     /// # Errors
-    /// Something ended by itself.
-    pub fn wait_signal(&self) -> Result<(), RelayError> {
+    /// Something ended by itself, and cannot be mended.
+    pub fn wait_signal(&mut self) -> Result<(), RelayError> {
+        // While a group is being built: since when, and how many of its cores do not receive yet.
+        let mut building: Option<(Instant, usize)> = None;
         loop {
             match self.next_event()? {
-                Event::Armed => {}
+                Event::Armed { group } if group == self.group.number() => {
+                    let Some((since, missing)) = &mut building else {
+                        continue;
+                    };
+                    *missing -= 1;
+                    if *missing == 0 {
+                        info!(milliseconds = since.elapsed().as_millis(), "ready again");
+                        building = None;
+                    }
+                }
+                Event::CoreEnded { group, core, error } if group == self.group.number() => {
+                    building = Some((Instant::now(), self.group.cores()));
+                    self.rebuild(core, error)?;
+                }
+                // A core of a group that is gone.
+                Event::Armed { .. } | Event::CoreEnded { .. } => {}
                 Event::Signal => return Ok(()),
-                Event::Ended(error) => return Err(error),
+                Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
         }
     }
 
     /// Stops the cores after their turn, then the admin thread.
-    pub fn stop(self) {
-        for control in &self.controls {
-            control.stop();
-        }
-        for core in self.cores {
-            // A panic was reported as an event already.
-            let _ = core.join();
+    pub fn stop(mut self) {
+        if let Err(error) = self.group.stop() {
+            warn!(%error, "stopping without waiting for the rest");
         }
         let _ = self.stop_admin.send(true);
         let _ = self.admin.join();
+    }
+
+    /// Ends the group that has lost a core, and starts the next one.
+    fn rebuild(&mut self, core: usize, lost: RelayError) -> Result<(), RelayError> {
+        if !self.rebuilds.allow(self.start.elapsed()) {
+            return Err(RelayError::LostAgain {
+                lost: Box::new(lost),
+            });
+        }
+        warn!(
+            core,
+            cause = %lost,
+            "a core was lost: all cores stop, and their group starts anew without its flows"
+        );
+        self.roster.leave();
+        let number = self.group.number() + 1;
+        let next = self
+            .group
+            .stop()
+            .and_then(|()| Group::start(number, &self.config, &self.roster, &self.events_in));
+        match next {
+            Ok(group) => self.group = group,
+            Err(error) => {
+                return Err(RelayError::Rebuild {
+                    lost: Box::new(lost),
+                    error: Box::new(error),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn next_event(&self) -> Result<Event, RelayError> {
@@ -264,193 +336,10 @@ impl Relay {
     }
 }
 
-fn report_buffers(granted: GrantedBuffers) {
-    if granted.capped() {
-        info!(
-            asked = limits::SOCKET_BUFFER,
-            receive = granted.receive,
-            send = granted.send,
-            "the kernel caps socket buffers: raise net.core.rmem_max and net.core.wmem_max"
-        );
-    }
-}
-
-fn view(sockets: &CoreSockets, published: &Arc<Published>) -> io::Result<CoreView> {
-    Ok(CoreView {
-        published: Arc::clone(published),
-        public: sockets
-            .public
-            .iter()
-            .map(OwnedFd::try_clone)
-            .collect::<io::Result<_>>()?,
-        internal: sockets.internal.try_clone()?,
-    })
-}
-
-fn public_paths(config: &Config) -> Vec<PublicPath> {
-    config
-        .listen
-        .iter()
-        .map(|one| PublicPath {
-            ingress: one.ingress,
-            ipv6: one.address.is_ipv6(),
-        })
-        .collect()
-}
-
-fn router_config(config: &Config, steering: &Steering, number: usize) -> RouterConfig {
-    let seeds = Seeds {
-        hash: rand::random(),
-        generation: rand::random(),
-        boot: rand::random(),
-    };
-    let mut router = RouterConfig::new(config.cluster, config.internal_networks.clone(), seeds);
-    router.allow_internal_clients = config.allow_internal_clients;
-    router.paths = public_paths(config)
-        .into_iter()
-        .map(|path| IngressPath {
-            ingress: path.ingress,
-            transport: Transport::Udp,
-            ipv6: path.ipv6,
-        })
-        .collect();
-    router.flows = config.flows;
-    router.trunks = config.trunks;
-    // Two sessions may claim an address: each buffer then waits in two datagrams.
-    router.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
-    router.linger = Micros(config.linger);
-    router.placement = (steering.cores() > 1).then_some(Placement {
-        steering: *steering,
-        core: number as u16,
-    });
-    router
-}
-
-/// Everything that a core's thread takes with it.
-struct Core {
-    number: usize,
-    processor: usize,
-    router: RouterConfig,
-    keyring: Arc<DataKeyring>,
-    public: Vec<PublicPath>,
-    path_sizes: PathSizes,
-    spin: bool,
-    start: Instant,
-    sockets: CoreSockets,
-    wake: OwnedFd,
-    mailbox: Mailbox,
-    peers: Vec<Arc<CoreControl>>,
-    published: Arc<Published>,
-}
-
-impl Core {
-    fn spawn(self, events: Sender<Event>) -> io::Result<JoinHandle<()>> {
-        let number = self.number;
-        std::thread::Builder::new()
-            .name(format!("relay-core-{number}"))
-            .spawn(move || {
-                let mut report = Report {
-                    core: number,
-                    events,
-                    done: false,
-                };
-                match self.run(&report.events) {
-                    Ok(()) => {}
-                    Err(error) => drop(report.events.send(Event::Ended(error))),
-                }
-                report.done = true;
-            })
-    }
-
-    /// Runs the core in the calling thread until it is told to stop.
-    fn run(self, events: &Sender<Event>) -> Result<(), RelayError> {
-        let core = self.number;
-        system::exact_timers();
-        let executor = LocalExecutorBuilder::new(Pinned::Fixed(self.processor))
-            .name("relay-core")
-            .preempt_timer(limits::PREEMPT)
-            .io_memory(limits::EXECUTOR_IO_MEMORY)
-            .make()
-            .map_err(|error| RelayError::Executor {
-                core,
-                error: error.to_string(),
-            })?;
-        let events = events.clone();
-        executor.run(async move {
-            let queue = glommio::executor().create_task_queue(
-                Shares::default(),
-                Latency::NotImportant,
-                "pump",
-            );
-            let pump = glommio::spawn_local_into(self.pump(events), queue).map_err(|error| {
-                RelayError::Executor {
-                    core,
-                    error: error.to_string(),
-                }
-            })?;
-            pump.await
-        })
-    }
-
-    /// Makes what must be made in the core's own thread, and pumps.
-    async fn pump(self, events: Sender<Event>) -> Result<(), RelayError> {
-        let router = Router::new(
-            &self.router,
-            self.keyring,
-            Micros(self.start.elapsed().as_micros() as u64),
-        )?;
-        let ring = Ring::new(
-            self.sockets.public,
-            self.sockets.internal,
-            self.wake,
-            RingSize::default(),
-        )?;
-        let shard = Shard::new(ShardParts {
-            router,
-            ring,
-            mailbox: self.mailbox,
-            peers: self.peers,
-            published: self.published,
-            public: self.public,
-            path_sizes: self.path_sizes,
-            spin: self.spin,
-            start: self.start,
-        });
-        let core = self.number;
-        shard
-            .run(move || drop(events.send(Event::Armed)))
-            .await
-            .map_err(|error| RelayError::CoreLost {
-                core,
-                error: error.to_string(),
-            })
-    }
-}
-
-/// Tells the owner when a core's thread ends by a panic.
-struct Report {
-    core: usize,
-    events: Sender<Event>,
-    done: bool,
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if !self.done {
-            let error = RelayError::CoreLost {
-                core: self.core,
-                error: "it panicked".to_owned(),
-            };
-            let _ = self.events.send(Event::Ended(error));
-        }
-    }
-}
-
 /// The admin thread: pages, files, signals.
 fn run_admin(
     listener: std::net::TcpListener,
-    views: Vec<CoreView>,
-    granted: GrantedBuffers,
+    roster: Arc<Roster>,
     reload: Reload,
     stopped: watch::Receiver<bool>,
     events: &Sender<Event>,
@@ -462,7 +351,7 @@ fn run_admin(
         let signals = tokio::spawn(report_signals(events.clone()));
         let listener = TcpListener::from_std(listener)?;
         // It also ends when the owner went away without a word.
-        admin::serve(listener, views, granted, reload, stopped).await;
+        admin::serve(listener, roster, reload, stopped).await;
         signals.abort();
         Ok(())
     })

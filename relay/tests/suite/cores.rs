@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::testbed::owner::Owner;
-use crate::testbed::{Client, Testbed, rtp, rtp_number};
+use crate::testbed::{Client, Testbed, need_two_processors, rtp, rtp_number};
 use firsthop_relay::sockets::attach_steering;
 use firsthop_relay_core::{Instruction, Steering};
 use firsthop_shared::address::ClientAddr;
@@ -97,10 +97,7 @@ struct Flow<'a> {
 
 #[test]
 fn a_thousand_flows_over_two_cores_and_two_workers_lose_nothing() {
-    assert!(
-        firsthop_relay::system::processors().len() >= 2,
-        "this test needs two processors: skip it by name where there is one"
-    );
+    need_two_processors();
     let testbed = Testbed::new();
     let relay = testbed.relay(&[
         ("--cores", "2".to_owned()),

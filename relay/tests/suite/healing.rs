@@ -1,19 +1,12 @@
 //! A relay that dies and comes back, sessions that end, keys that change: what heals, and by what.
 
 use crate::testbed::owner::{Owner, record};
-use crate::testbed::{Client, Testbed, keyring, rtp, rtp_number, until};
+use crate::testbed::{Client, Testbed, keyring, need_two_processors, rtp, rtp_number, until};
 use firsthop_shared::address::SessionId;
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
 fn cores(count: usize) -> Vec<(&'static str, String)> {
     vec![("--cores", count.to_string())]
-}
-
-fn need_two_processors() {
-    assert!(
-        firsthop_relay::system::processors().len() >= 2,
-        "this test needs two processors: skip it by name where there is one"
-    );
 }
 
 fn restart_heals(before: usize, after: usize) {

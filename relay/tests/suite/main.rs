@@ -6,6 +6,7 @@ mod cores;
 mod cost;
 mod drops;
 mod healing;
+mod rebuild;
 mod ring;
 mod routing;
 mod settings;

@@ -254,6 +254,14 @@ impl Client {
     }
 }
 
+/// Fails on a machine with one processor.
+pub(crate) fn need_two_processors() {
+    assert!(
+        firsthop_relay::system::processors().len() >= 2,
+        "this test needs two processors: skip it by name where there is one"
+    );
+}
+
 /// Asks again until `question` has an answer.
 pub(crate) fn until<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

@@ -2,16 +2,21 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::{PATIENCE, until};
 
-/// A relay that runs, and is killed when the test ends.
+/// The admin pages of a relay, wherever it runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages(pub(crate) SocketAddr);
+
+/// A relay that runs, and is killed when the test ends. Its admin pages are read as [`Pages`] says.
 pub(crate) struct RelayProcess {
     child: Child,
-    admin: SocketAddr,
+    pages: Pages,
     log: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
 }
@@ -55,7 +60,7 @@ impl RelayProcess {
         });
         let mut process = Self {
             child,
-            admin,
+            pages: Pages(admin),
             log,
             reader: Some(reader),
         };
@@ -112,10 +117,20 @@ impl RelayProcess {
         }
         status
     }
+}
 
+impl Deref for RelayProcess {
+    type Target = Pages;
+
+    fn deref(&self) -> &Pages {
+        &self.pages
+    }
+}
+
+impl Pages {
     /// Fetches an admin page: status line and body.
     pub(crate) fn page(&self, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.admin).expect("the admin port");
+        let mut stream = TcpStream::connect(self.0).expect("the admin port");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         write!(
             stream,

@@ -1,0 +1,392 @@
+//! The group of cores that serves: opens its sockets, starts a thread for each core, and stops them all.
+//!
+//! All sockets of a group are bound by one thread in core order, because that order is the numbering that the steering
+//! program speaks of; a core makes its ring in its own thread. A core that is lost cannot be replaced alone: its sockets
+//! would join the group as the last ones. So a group starts whole, and ends whole.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use firsthop_relay_core::{
+    IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
+};
+use firsthop_shared::keyring::DataKeyring;
+use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
+use tracing::info;
+
+use crate::config::Config;
+use crate::control::{CoreControl, Mailbox};
+use crate::counters::Published;
+use crate::limits;
+use crate::paths::PathSizes;
+use crate::relay::{Event, RelayError};
+use crate::ring::{Ring, RingSize};
+use crate::roster::{CoreView, GroupView, Roster};
+use crate::shard::{PublicPath, Shard, ShardParts};
+use crate::sockets::{self, CoreSockets, GrantedBuffers};
+use crate::system;
+use crate::wake::Wake;
+
+/// Cores that run. Dropping it stops them.
+pub(crate) struct Group {
+    number: u64,
+    controls: Vec<Arc<CoreControl>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Closed once every core's thread has ended.
+    ended: Receiver<Infallible>,
+    internal: Vec<SocketAddr>,
+}
+
+impl Group {
+    /// Opens every socket, starts every core, and enters them into the roster. They serve once each has sent
+    /// [`Event::Armed`]; a core that ends without being told to sends [`Event::CoreEnded`]. Both carry `number`, which tells
+    /// this group from those before it.
+    ///
+    /// # Errors
+    /// What could not be had. Then no core runs.
+    pub(crate) fn start(
+        number: u64,
+        config: &Config,
+        roster: &Roster,
+        events: &Sender<Event>,
+    ) -> Result<Self, RelayError> {
+        let system = |what| move |error| RelayError::System { what, error };
+        let steering = Steering::new(config.steering_seed, config.processors.len() as u16);
+        let listen: Vec<SocketAddr> = config.listen.iter().map(|one| one.address).collect();
+        let (sockets, granted) =
+            sockets::open(&listen, config.internal, config.internal_port, &steering)?;
+        let (alive, ended) = channel();
+        let mut group = Self {
+            number,
+            controls: Vec::new(),
+            threads: Vec::new(),
+            ended,
+            internal: sockets.iter().map(|core| core.internal_address).collect(),
+        };
+        let keyring = roster.keyring();
+        let mut mailboxes = Vec::new();
+        for _ in &sockets {
+            let (wake, wake_fd) = Wake::new().map_err(system("eventfd"))?;
+            let (control, mailbox) = CoreControl::new(Arc::clone(&keyring), wake);
+            group.controls.push(control);
+            mailboxes.push((mailbox, wake_fd));
+        }
+        let start = Instant::now();
+        let mut views = Vec::new();
+        for (core, (sockets, (mailbox, wake))) in sockets.into_iter().zip(mailboxes).enumerate() {
+            let published = Arc::new(Published::new());
+            let control = Arc::clone(&group.controls[core]);
+            views.push(
+                view(&sockets, &published, control)
+                    .map_err(system("descriptors for the admin thread"))?,
+            );
+            let core = Core {
+                number: core,
+                processor: config.processors[core],
+                router: router_config(config, &steering, core),
+                keyring: Arc::clone(&keyring),
+                public: public_paths(config),
+                path_sizes: PathSizes::new(config.trunks, config.internal_mtu),
+                spin: config.spin,
+                start,
+                sockets,
+                wake,
+                mailbox,
+                peers: group.controls.clone(),
+                published,
+            };
+            let thread = core
+                .spawn(number, events.clone(), alive.clone())
+                .map_err(system("a thread for a core"))?;
+            group.threads.push(thread);
+        }
+        roster.enter(GroupView {
+            cores: views,
+            granted: Some(granted),
+        });
+        report_buffers(granted);
+        Ok(group)
+    }
+
+    /// What tells this group from those before it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How many cores it has.
+    pub(crate) fn cores(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Internal addresses, by core.
+    pub(crate) fn internal(&self) -> &[SocketAddr] {
+        &self.internal
+    }
+
+    /// Stops the cores after their turn, and waits until their threads have ended.
+    ///
+    /// # Errors
+    /// A core did not end in time.
+    pub(crate) fn stop(&mut self) -> Result<(), RelayError> {
+        for control in &self.controls {
+            control.stop();
+        }
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(limits::CORES_STOP) {
+            return Err(RelayError::CoreStuck);
+        }
+        for thread in self.threads.drain(..) {
+            // A panic was reported as an event already.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Nobody is left who could do more than to end the process.
+        let _ = self.stop();
+    }
+}
+
+fn report_buffers(granted: GrantedBuffers) {
+    if granted.capped() {
+        info!(
+            asked = limits::SOCKET_BUFFER,
+            receive = granted.receive,
+            send = granted.send,
+            "the kernel caps socket buffers: raise net.core.rmem_max and net.core.wmem_max"
+        );
+    }
+}
+
+fn view(
+    sockets: &CoreSockets,
+    published: &Arc<Published>,
+    control: Arc<CoreControl>,
+) -> io::Result<CoreView> {
+    Ok(CoreView {
+        published: Arc::clone(published),
+        public: sockets
+            .public
+            .iter()
+            .map(OwnedFd::try_clone)
+            .collect::<io::Result<_>>()?,
+        internal: sockets.internal.try_clone()?,
+        control,
+    })
+}
+
+fn public_paths(config: &Config) -> Vec<PublicPath> {
+    config
+        .listen
+        .iter()
+        .map(|one| PublicPath {
+            ingress: one.ingress,
+            ipv6: one.address.is_ipv6(),
+        })
+        .collect()
+}
+
+fn router_config(config: &Config, steering: &Steering, number: usize) -> RouterConfig {
+    let seeds = Seeds {
+        hash: rand::random(),
+        generation: rand::random(),
+        boot: rand::random(),
+    };
+    let mut router = RouterConfig::new(config.cluster, config.internal_networks.clone(), seeds);
+    router.allow_internal_clients = config.allow_internal_clients;
+    router.paths = public_paths(config)
+        .into_iter()
+        .map(|path| IngressPath {
+            ingress: path.ingress,
+            transport: Transport::Udp,
+            ipv6: path.ipv6,
+        })
+        .collect();
+    router.flows = config.flows;
+    router.trunks = config.trunks;
+    // Two sessions may claim an address: each buffer then waits in two datagrams.
+    router.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
+    router.linger = Micros(config.linger);
+    router.placement = (steering.cores() > 1).then_some(Placement {
+        steering: *steering,
+        core: number as u16,
+    });
+    router
+}
+
+/// Everything that a core's thread takes with it.
+struct Core {
+    number: usize,
+    processor: usize,
+    router: RouterConfig,
+    keyring: Arc<DataKeyring>,
+    public: Vec<PublicPath>,
+    path_sizes: PathSizes,
+    spin: bool,
+    start: Instant,
+    sockets: CoreSockets,
+    wake: OwnedFd,
+    mailbox: Mailbox,
+    peers: Vec<Arc<CoreControl>>,
+    published: Arc<Published>,
+}
+
+impl Core {
+    fn spawn(
+        self,
+        group: u64,
+        events: Sender<Event>,
+        alive: Sender<Infallible>,
+    ) -> io::Result<JoinHandle<()>> {
+        let core = self.number;
+        std::thread::Builder::new()
+            .name(format!("relay-core-{core}"))
+            .spawn(move || {
+                let published = Arc::clone(&self.published);
+                // The core is gone when the closure ends; nothing that a panic left half done is seen by anybody.
+                let ended = catch_unwind(AssertUnwindSafe(|| self.run(group, &events)))
+                    .unwrap_or_else(|panic| Err(RelayError::panicked(core, panic.as_ref())));
+                published.set_armed(false);
+                if let Err(error) = ended {
+                    let _ = events.send(Event::CoreEnded { group, core, error });
+                }
+                drop(alive);
+            })
+    }
+
+    /// Runs the core in the calling thread until it is told to stop.
+    fn run(self, group: u64, events: &Sender<Event>) -> Result<(), RelayError> {
+        let core = self.number;
+        system::exact_timers();
+        let executor = LocalExecutorBuilder::new(Pinned::Fixed(self.processor))
+            .name("relay-core")
+            .preempt_timer(limits::PREEMPT)
+            .io_memory(limits::EXECUTOR_IO_MEMORY)
+            .make()
+            .map_err(|error| RelayError::Executor {
+                core,
+                error: error.to_string(),
+            })?;
+        let events = events.clone();
+        executor.run(async move {
+            let queue = glommio::executor().create_task_queue(
+                Shares::default(),
+                Latency::NotImportant,
+                "pump",
+            );
+            let armed = move || drop(events.send(Event::Armed { group }));
+            let pump = caught(core, self.pump(armed));
+            let pump =
+                glommio::spawn_local_into(pump, queue).map_err(|error| RelayError::Executor {
+                    core,
+                    error: error.to_string(),
+                })?;
+            pump.await
+        })
+    }
+
+    /// Makes what must be made in the core's own thread, and pumps.
+    async fn pump(self, armed: impl FnOnce()) -> Result<(), RelayError> {
+        let router = Router::new(
+            &self.router,
+            self.keyring,
+            Micros(self.start.elapsed().as_micros() as u64),
+        )?;
+        let ring = Ring::new(
+            self.sockets.public,
+            self.sockets.internal,
+            self.wake,
+            RingSize::default(),
+        )?;
+        let shard = Shard::new(ShardParts {
+            router,
+            ring,
+            mailbox: self.mailbox,
+            peers: self.peers,
+            published: self.published,
+            public: self.public,
+            path_sizes: self.path_sizes,
+            spin: self.spin,
+            start: self.start,
+        });
+        let core = self.number;
+        shard
+            .run(armed)
+            .await
+            .map_err(|error| RelayError::CoreLost {
+                core,
+                error: error.to_string(),
+            })
+    }
+}
+
+/// Runs a core's future. A panic in it is an error, so that the executor ends in good order and the future's sockets close.
+async fn caught(
+    core: usize,
+    future: impl Future<Output = Result<(), RelayError>>,
+) -> Result<(), RelayError> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        // A future that has panicked is never polled again: what it left half done is only dropped.
+        catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(RelayError::panicked(core, panic.as_ref()))))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use std::task::{Context, Waker};
+
+    fn ended(future: impl Future<Output = Result<(), RelayError>>) -> Result<(), RelayError> {
+        let mut future = pin!(caught(3, future));
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+                return result;
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_turn_is_a_lost_core_with_a_cause_and_lets_go_of_everything() {
+        let socket = Rc::new(());
+        let held = Rc::clone(&socket);
+        let mut turns = 0;
+        let error = ended(async move {
+            std::future::poll_fn(|_| {
+                turns += 1;
+                assert!(turns < 3, "turn {turns} of {}", Rc::strong_count(&held));
+                Poll::<()>::Pending
+            })
+            .await;
+            Ok(())
+        })
+        .expect_err("it panicked");
+        assert_eq!(
+            error.to_string(),
+            "core 3 was lost: it panicked: turn 3 of 2"
+        );
+        assert_eq!(Rc::strong_count(&socket), 1);
+    }
+
+    #[test]
+    fn a_core_that_ends_says_what_it_said() {
+        assert!(ended(async { Ok(()) }).is_ok());
+        let stuck = ended(async { Err(RelayError::CoreStuck) });
+        assert!(matches!(stuck, Err(RelayError::CoreStuck)));
+    }
+}
