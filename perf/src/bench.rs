@@ -13,7 +13,7 @@ use firsthop_shared::limits::{TRUNK_DATAGRAM_ETHERNET, TRUNK_DATAGRAM_MAX};
 use crate::burst::{self, BurstPlan, Cost, Work};
 use crate::flood::{self, FloodPlan, FloodReport, Junk};
 use crate::load::{self, LoadPlan, LoadReport};
-use crate::metrics::Metrics;
+use crate::metrics::{Lateness, Metrics};
 use crate::packet::Sizes;
 use crate::rig::{Direction, Rig, RigError, RigPlan};
 use crate::subject::{Lab, Owned, Program, RelayOptions, Subject};
@@ -334,7 +334,7 @@ pub fn flow_cost(lab: &Lab, flows: u32, effort: &Effort) -> Result<FlowCost, Rig
     })
 }
 
-/// Latency and loss of a program at a rate, both ways.
+/// Latency and loss of a program at a rate, both ways, and how late its timers were if it says so.
 ///
 /// # Errors
 /// As [`cost`].
@@ -343,7 +343,7 @@ pub fn latency(
     program: &Program,
     rate: f64,
     effort: &Effort,
-) -> Result<LoadReport, RigError> {
+) -> Result<(LoadReport, Option<Lateness>), RigError> {
     let case = Case::new("latency", program.clone(), Direction::Both);
     let Ready {
         mut rig,
@@ -354,7 +354,16 @@ pub fn latency(
         rate,
         duration: effort.load,
     };
-    Ok(load::run(&mut rig, Some(&mut subject.process), &plan)?)
+    let says = subject.wire == Wire::Trunk;
+    let admin = subject.place.admin;
+    let before = says.then(|| Metrics::read(admin)).transpose()?;
+    let load = load::run(&mut rig, Some(&mut subject.process), &plan)?;
+    let Some(before) = before else {
+        return Ok((load, None));
+    };
+    std::thread::sleep(PUBLISHED);
+    let lateness = Metrics::read(admin)?.lateness_since(&before);
+    Ok((load, Some(lateness)))
 }
 
 /// Floods a relay with each kind of junk, beside `live` calls.

@@ -16,7 +16,8 @@ use firsthop_perf::load::{self, LoadPlan, LoadReport};
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::plot;
 use firsthop_perf::report::{
-    FEW_CALLS, FEW_CALLS_RATE, HALF_OF_SINGLE, IDLE, Machine, NamedLoad, Pass, Report,
+    ALL_OF_RELAY, ALL_OF_SINGLE, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT, HALF_OF_RELAY,
+    HALF_OF_SINGLE, IDLE, Machine, NamedLoad, Pass, Report,
 };
 use firsthop_perf::rig::{Direction, Rig, RigPlan};
 use firsthop_perf::subject::{Lab, Program, RelayOptions};
@@ -295,7 +296,12 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
         }
     }
     if let Some(packets) = capacity("relay_both_1500") {
-        plan.push((relay(true), "half of what the relay can do", packets / 4.0));
+        plan.push((relay(true), HALF_OF_RELAY, packets / 4.0));
+        plan.push((relay(true), ALL_OF_RELAY, packets / 2.0));
+    }
+    if let Some(packets) = capacity("single_both") {
+        plan.push((relay(true), ALL_OF_SINGLE, packets / 2.0));
+        plan.push((Program::Single, ALL_OF_SINGLE, packets / 2.0));
     }
     for program in [relay(true), relay(false), Program::Go, Program::Nginx] {
         plan.push((program, FEW_CALLS, FEW_CALLS_RATE));
@@ -305,17 +311,14 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
     }
     // Without polling the share of its processor that the relay uses says whether it was saturated.
     for program in [relay(false), Program::Single, Program::Go] {
-        plan.push((program, "as much as the generator can send", f64::INFINITY));
+        plan.push((program, FLAT_OUT, f64::INFINITY));
     }
     for (program, at, rate) in plan {
         match bench::latency(lab, &program, rate, effort) {
-            Ok(load) => {
+            Ok((load, lateness)) => {
                 eprintln!("load on {:<20}{rate:>10.0} each way", program.name());
-                report.latency.push(NamedLoad {
-                    program: program.name(),
-                    at,
-                    load,
-                });
+                let named = NamedLoad::new(program.name(), at, load, lateness);
+                report.latency.push(named);
             }
             Err(error) => report
                 .missing

@@ -10,7 +10,7 @@
 //! | [`flood`] | junk at the highest rate, beside live calls |
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
-//! | [`bench`](mod@bench), [`report`], [`plot`] | the whole comparison, and its files |
+//! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
 //! | [`mmsg`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod bench;
@@ -33,5 +33,6 @@ pub mod rig;
 pub mod signal;
 pub mod sinks;
 pub mod subject;
+pub mod table;
 pub mod turn;
 pub mod wire;

@@ -66,7 +66,7 @@ impl Way {
 }
 
 /// What a load showed.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Default, Debug, Serialize)]
 pub struct LoadReport {
     /// Packets per second that were due, each way: what was asked for, or what this thread could send.
     pub rate: f64,

@@ -31,7 +31,7 @@ impl Metrics {
         Ok(Self::parse(&text))
     }
 
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut samples = BTreeMap::new();
         for line in text.lines() {
             if let Some(line) = line.strip_prefix(PREFIX)
@@ -82,6 +82,68 @@ impl Metrics {
     }
 }
 
+/// How late a relay's timers were: a histogram, as the relay publishes it.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Lateness {
+    /// Upper bound of each bucket in microseconds, ascending, and how many timers fired so late or less; the last has no
+    /// bound.
+    cumulative: Vec<(f64, u64)>,
+}
+
+impl Lateness {
+    /// Takes another histogram in, of the same buckets.
+    pub fn add(&mut self, other: &Self) {
+        if self.cumulative.is_empty() {
+            self.cumulative.clone_from(&other.cumulative);
+            return;
+        }
+        for ((_, count), (_, more)) in self.cumulative.iter_mut().zip(&other.cumulative) {
+            *count += more;
+        }
+    }
+
+    /// How many timers were looked at.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.cumulative.last().map_or(0, |&(_, count)| count)
+    }
+
+    /// An upper bound for a quantile, in milliseconds: that of its bucket. Infinite when it is in the last; nothing when no
+    /// timer was looked at.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        let rank = (quantile * self.count() as f64).ceil().max(1.0) as u64;
+        let hit = self.cumulative.iter().find(|&&(_, count)| count >= rank);
+        hit.map(|&(bound, _)| bound / 1e3)
+    }
+}
+
+impl Metrics {
+    /// How late timers were since `before`, all cores together.
+    #[must_use]
+    pub fn lateness_since(&self, before: &Self) -> Lateness {
+        let mut cumulative: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
+        for (key, value) in &self.0 {
+            let Some(bound) = key
+                .strip_prefix("timer_lateness_seconds_bucket{")
+                .and_then(|labels| labels.split_once("le=\""))
+                .and_then(|(_, rest)| rest.split('"').next()?.parse::<f64>().ok())
+            else {
+                continue;
+            };
+            let since = value.saturating_sub(before.0.get(key).copied().unwrap_or(0));
+            // Bounds are not negative, so that their bits are in their order.
+            let entry = cumulative
+                .entry(bound.to_bits())
+                .or_insert((bound * 1e6, 0));
+            entry.1 += since;
+        }
+        Lateness {
+            cumulative: cumulative.into_values().collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +164,46 @@ mod tests {
         assert_eq!(drops.get("empty"), Some(&4));
         assert_eq!(drops.get("kernel_public"), Some(&2));
         assert_eq!(drops.len(), 2);
+    }
+
+    fn buckets(of: &[(&str, &str, u64)]) -> Metrics {
+        let lines = of.iter().map(|(core, bound, count)| {
+            format!("firsthop_relay_timer_lateness_seconds_bucket{{le=\"{bound}\",core=\"{core}\"}} {count}\n")
+        });
+        Metrics::parse(&lines.collect::<String>())
+    }
+
+    #[test]
+    fn lateness_is_that_of_all_cores_since_the_first_reading() {
+        let before = buckets(&[("0", "0.001", 10), ("0", "0.015", 10), ("0", "+Inf", 90)]);
+        let now = buckets(&[
+            ("0", "0.001", 1_000),
+            ("0", "0.015", 1_009),
+            ("0", "+Inf", 1_090),
+            ("1", "0.001", 1),
+            ("1", "0.015", 1),
+            ("1", "+Inf", 1),
+        ]);
+        let lateness = now.lateness_since(&before);
+        assert_eq!(lateness.count(), 1_001);
+        assert_eq!(lateness.quantile(0.5), Some(1.0));
+        // 991 within a millisecond, nine more within fifteen, one later than every bound.
+        assert_eq!(lateness.quantile(0.999), Some(15.0));
+        assert_eq!(lateness.quantile(1.0), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn lateness_of_several_runs_is_one_histogram() {
+        let run = |early, all| {
+            buckets(&[("0", "0.001", early), ("0", "+Inf", all)])
+                .lateness_since(&Metrics::default())
+        };
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.quantile(0.5), None);
+        lateness.add(&run(9, 9));
+        lateness.add(&run(0, 1));
+        assert_eq!(lateness.count(), 10);
+        assert_eq!(lateness.quantile(0.9), Some(1.0));
+        assert_eq!(lateness.quantile(0.91), Some(f64::INFINITY));
     }
 }

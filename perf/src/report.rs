@@ -1,7 +1,7 @@
-//! What a comparison found: ratios and targets, a file for machines, a table for people.
+//! What a comparison found: costs, ratios and targets. The file for machines is this, serialised; [`table`](crate::table)
+//! writes it for people.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 
 use serde::Serialize;
@@ -10,6 +10,7 @@ use crate::bench::FlowCost;
 use crate::burst::Cost;
 use crate::flood::FloodReport;
 use crate::load::LoadReport;
+use crate::metrics::Lateness;
 
 /// Everything that one comparison measured.
 #[derive(Clone, Default, Debug, Serialize)]
@@ -77,6 +78,30 @@ pub struct NamedLoad {
     pub at: &'static str,
     /// What it showed.
     pub load: LoadReport,
+    /// How late timers were on the program's executor, of a program that says so: the 99.9th percentile, in milliseconds.
+    pub timer_lateness_p999_ms: Option<f64>,
+    /// The same, whole.
+    #[serde(skip)]
+    pub lateness: Option<Lateness>,
+}
+
+impl NamedLoad {
+    /// Puts a result under its name.
+    #[must_use]
+    pub fn new(
+        program: &'static str,
+        at: &'static str,
+        load: LoadReport,
+        lateness: Option<Lateness>,
+    ) -> Self {
+        Self {
+            program,
+            at,
+            load,
+            timer_lateness_p999_ms: lateness.as_ref().and_then(|late| late.quantile(0.999)),
+            lateness,
+        }
+    }
 }
 
 /// What the project asks of itself.
@@ -269,6 +294,15 @@ impl Report {
         if let Some((relay, single)) = p99("relay").zip(p99("one packet per call")) {
             self.ratios.insert("latency_p99_vs_single", relay / single);
         }
+        // Timers starve when the pump never rests, if ever: only full load counts.
+        let mut lateness = Lateness::default();
+        let full = |load: &&NamedLoad| [ALL_OF_RELAY, FLAT_OUT].contains(&load.at);
+        let late = self.latency.iter().filter(full);
+        late.filter_map(|load| load.lateness.as_ref())
+            .for_each(|late| lateness.add(late));
+        if let Some(p999) = lateness.quantile(0.999) {
+            self.ratios.insert("timer_lateness_p999_ms", p999);
+        }
         let worst =
             |figure: fn(&FloodReport) -> f64| self.floods.iter().map(figure).max_by(f64::total_cmp);
         if let Some(lost) = worst(|flood| flood.lost_up.max(flood.lost_down)) {
@@ -290,156 +324,9 @@ impl Report {
             target("million_flows_vs_thousand", 1.3, 1.15),
             target("bytes_per_flow", 200.0, 128.0),
             target("latency_p99_vs_single", 1.0, 0.7),
+            target("timer_lateness_p999_ms", 15.0, 2.0),
             target("flood_live_loss", 0.001, 0.0),
         ];
-    }
-
-    /// The report as a table for people.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write_table(&mut out);
-        out
-    }
-
-    fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
-        writeln!(
-            out,
-            "{}, {} processors{}, Linux {}, load {:.1}; commit {}",
-            machine.processor,
-            machine.processors,
-            if machine.virtual_machine {
-                " (virtual)"
-            } else {
-                ""
-            },
-            machine.kernel,
-            machine.load_at_start,
-            self.commit
-        )?;
-        writeln!(out, "{}\n", self.counters)?;
-        writeln!(
-            out,
-            "{:<24}{:<22}{:>12}{:>9}{:>10}",
-            "case", "program", "ns/packet", "lost %", "rec/dgram"
-        )?;
-        for (id, case) in &self.costs {
-            let lost = median(case.passes.iter().map(|cost| cost.lost).collect());
-            let packing = median(case.passes.iter().filter_map(|cost| cost.packing).collect());
-            writeln!(
-                out,
-                "{id:<24}{:<22}{:>12.0}{:>9.2}{:>10}",
-                case.program,
-                case.nanos,
-                100.0 * lost.unwrap_or(0.0),
-                packing.map_or_else(String::new, |p| format!("{p:.1}"))
-            )?;
-        }
-        if !self.flows.is_empty() {
-            writeln!(
-                out,
-                "\n{:>10}{:>12}{:>16}",
-                "flows", "ns/packet", "resident MiB"
-            )?;
-        }
-        for flow in &self.flows {
-            let mebibytes = flow.resident as f64 / f64::from(1 << 20);
-            writeln!(
-                out,
-                "{:>10}{:>12.0}{mebibytes:>16.1}",
-                flow.flows, flow.cost.nanos
-            )?;
-        }
-        self.write_loads(out)?;
-        if !self.floods.is_empty() {
-            writeln!(
-                out,
-                "\n{:<18}{:>12}{:>14}{:>12}{:>14}{:>14}",
-                "flood", "packets/s", "ns/packet", "lost up %", "lost down %", "memory KiB"
-            )?;
-        }
-        for flood in &self.floods {
-            writeln!(
-                out,
-                "{:<18}{:>12.0}{:>14.0}{:>12.3}{:>14.3}{:>14}",
-                flood.junk.name(),
-                flood.rate,
-                flood.nanos,
-                100.0 * flood.lost_up,
-                100.0 * flood.lost_down,
-                flood.memory_growth / 1_024
-            )?;
-        }
-        writeln!(
-            out,
-            "\n{:<30}{:>10}{:>8}{:>8}",
-            "ratio", "found", "must", "aim"
-        )?;
-        for target in &self.targets {
-            let found = target
-                .found
-                .map_or_else(|| "-".to_owned(), |found| format!("{found:.3}"));
-            let missed = target.found.is_some_and(|found| found > target.must);
-            writeln!(
-                out,
-                "{:<30}{found:>10}{:>8}{:>8}{}",
-                target.name,
-                target.must,
-                target.aim,
-                if missed { "  missed" } else { "" }
-            )?;
-        }
-        for (name, ratio) in &self.ratios {
-            if !self.targets.iter().any(|target| target.name == *name) {
-                writeln!(out, "{name:<30}{ratio:>10.3}")?;
-            }
-        }
-        for missing in &self.missing {
-            writeln!(out, "not measured: {missing}")?;
-        }
-        Ok(())
-    }
-
-    fn write_loads(&self, out: &mut String) -> std::fmt::Result {
-        if !self.latency.is_empty() {
-            writeln!(
-                out,
-                "\n{:<22}{:>12}{:>6}{:>10}{:>10}{:>10}{:>10}{:>9}{:>11}{:>8}",
-                "open loop, microseconds",
-                "packets/s",
-                "way",
-                "p50",
-                "p99",
-                "p99.9",
-                "max",
-                "lost %",
-                "ns/packet",
-                "busy %"
-            )?;
-        }
-        for named in &self.latency {
-            let load = named.load;
-            for (name, way) in [("up", load.up), ("down", load.down)] {
-                let Some(way) = way else { continue };
-                let latency = way.latency;
-                writeln!(
-                    out,
-                    "{:<22}{:>12.0}{name:>6}{:>10.0}{:>10.0}{:>10.0}{:>10.0}{:>9.3}{:>11.0}{:>8.1}",
-                    named.program,
-                    load.rate,
-                    latency.p50,
-                    latency.p99,
-                    latency.p999,
-                    latency.max,
-                    100.0 * way.lost(),
-                    load.nanos.unwrap_or(f64::NAN),
-                    100.0 * load.busy.unwrap_or(f64::NAN)
-                )?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -455,9 +342,22 @@ pub const IDLE: &str = "idle";
 /// The rate at which latencies are compared.
 pub const HALF_OF_SINGLE: &str = "half of what one packet per call can do";
 
+/// Half of the relay's own capacity, as its cost per packet tells it.
+pub const HALF_OF_RELAY: &str = "half of what the relay can do";
+
+/// The relay's own capacity: latency at saturation.
+pub const ALL_OF_RELAY: &str = "all of what the relay can do";
+
+/// The capacity of the simplest forwarder: its latency at saturation, to compare with.
+pub const ALL_OF_SINGLE: &str = "all of what one packet per call can do";
+
+/// Every packet is due when it is sent: the generator is never late.
+pub const FLAT_OUT: &str = "as much as the generator can send";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
 
     fn cost(nanos: f64) -> Cost {
         Cost {
@@ -489,5 +389,42 @@ mod tests {
     fn the_median_of_an_even_number_lies_between() {
         assert_eq!(median(vec![1.0, 4.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn lateness_counts_under_full_load_alone_and_is_a_target() {
+        let read = |early: u64, all: u64| {
+            let text = format!(
+                "firsthop_relay_timer_lateness_seconds_bucket{{le=\"0.015\",core=\"0\"}} {early}\n\
+                 firsthop_relay_timer_lateness_seconds_bucket{{le=\"+Inf\",core=\"0\"}} {all}\n"
+            );
+            Metrics::parse(&text).lateness_since(&Metrics::default())
+        };
+        let load = LoadReport::default();
+        let mut report = Report {
+            latency: vec![
+                NamedLoad::new("relay", HALF_OF_RELAY, load, Some(read(0, 5_000))),
+                NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(5_000, 5_000))),
+                NamedLoad::new("relay", FLAT_OUT, load, Some(read(5_000, 5_000))),
+                NamedLoad::new("Go relay", FLAT_OUT, load, None),
+            ],
+            ..Report::default()
+        };
+        report.finish();
+        assert_eq!(report.ratios["timer_lateness_p999_ms"], 15.0);
+        let target = |report: &Report| {
+            let found = report
+                .targets
+                .iter()
+                .find(|t| t.name == "timer_lateness_p999_ms");
+            found.copied().expect("a target")
+        };
+        assert_eq!(target(&report).found, Some(15.0));
+        assert!(!report.table().contains("missed"));
+
+        report.latency[1] = NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(4_000, 5_000)));
+        report.finish();
+        assert!(target(&report).found.is_some_and(|found| found > 15.0));
+        assert!(report.table().contains("missed"));
     }
 }

@@ -18,16 +18,18 @@ use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::config::Listen;
 use crate::counters::{COUNTERS, GAUGES, Published, Value};
+use crate::lateness::BOUNDS;
 use crate::limits::{ADMIN, ADMIN_BODY_MAX, RELOAD_INTERVAL, SOCKET_BUFFER};
 use crate::roster::{GroupView, Roster};
 use crate::sockets;
@@ -122,6 +124,7 @@ impl Collector for Metrics {
         }
         encode_drops(&mut encoder, &group)?;
         encode_sockets(&mut encoder, &group)?;
+        encode_lateness(&mut encoder, &group)?;
         encode_rebuilds(&mut encoder, self.roster.rebuilds())
     }
 }
@@ -190,6 +193,25 @@ fn encode_sockets(encoder: &mut DescriptorEncoder<'_>, group: &GroupView) -> fmt
     }
     Ok(())
 }
+fn encode_lateness(encoder: &mut DescriptorEncoder<'_>, group: &GroupView) -> fmt::Result {
+    const SECOND: f64 = 1e6;
+    let help = "By how much a timer of the core fired too late";
+    let (unit, kind) = (Unit::Seconds, MetricType::Histogram);
+    let mut family = encoder.encode_descriptor("timer_lateness", help, Some(&unit), kind)?;
+    for (number, core) in group.cores.iter().enumerate() {
+        let lateness = core.published.lateness();
+        let bounds = BOUNDS.map(|micros| f64::from(micros) / SECOND);
+        let bounds = bounds.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(lateness.buckets).collect();
+        let count = lateness.buckets.iter().sum();
+        let labels = [("core", number.to_string())];
+        family
+            .encode_family(&labels)?
+            .encode_histogram::<NoLabelSet>(lateness.sum as f64 / SECOND, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
 fn encode_rebuilds(encoder: &mut DescriptorEncoder<'_>, rebuilds: u64) -> fmt::Result {
     let help = "Times that all cores were stopped and started anew because one was lost";
     let counter = ConstCounter::new(rebuilds);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use firsthop_relay_core::{Counters, FlowCounts, Reason};
 
+use crate::lateness::{BUCKETS, Lateness};
 use crate::ring::RingCounters;
 
 /// Everything that a core publishes, at one moment.
@@ -105,6 +106,8 @@ pub struct Published {
     counters: Box<[AtomicU64]>,
     gauges: Box<[AtomicU64]>,
     drops: Box<[AtomicU64]>,
+    lateness: [AtomicU64; BUCKETS],
+    lateness_sum: AtomicU64,
 }
 
 impl Published {
@@ -117,6 +120,8 @@ impl Published {
             counters: zeros(COUNTERS.len()),
             gauges: zeros(GAUGES.len()),
             drops: zeros(Reason::COUNT),
+            lateness: [const { AtomicU64::new(0) }; BUCKETS],
+            lateness_sum: AtomicU64::new(0),
         }
     }
 
@@ -131,6 +136,23 @@ impl Published {
         for (cell, &reason) in self.drops.iter().zip(Reason::ALL) {
             let dropped = snapshot.router.drops(reason) + ring_drops(reason, snapshot.ring);
             cell.store(dropped, Ordering::Relaxed);
+        }
+    }
+
+    /// Stores how late the core's timers have been.
+    pub fn publish_lateness(&self, lateness: &Lateness) {
+        for (cell, &count) in self.lateness.iter().zip(&lateness.buckets) {
+            cell.store(count, Ordering::Relaxed);
+        }
+        self.lateness_sum.store(lateness.sum, Ordering::Relaxed);
+    }
+
+    /// How late the core's timers have been.
+    #[must_use]
+    pub fn lateness(&self) -> Lateness {
+        Lateness {
+            buckets: std::array::from_fn(|bucket| self.lateness[bucket].load(Ordering::Relaxed)),
+            sum: self.lateness_sum.load(Ordering::Relaxed),
         }
     }
 
@@ -179,6 +201,17 @@ mod tests {
     fn names_are_unique() {
         let names: HashSet<_> = COUNTERS.iter().chain(GAUGES).map(|v| v.name).collect();
         assert_eq!(names.len(), COUNTERS.len() + GAUGES.len());
+    }
+
+    #[test]
+    fn lateness_is_read_as_it_was_published() {
+        let mut lateness = Lateness::default();
+        for millis in [0, 3, 3, 40, 5_000] {
+            lateness.record(std::time::Duration::from_millis(millis));
+        }
+        let published = Published::new();
+        published.publish_lateness(&lateness);
+        assert_eq!(published.lateness(), lateness);
     }
 
     #[test]

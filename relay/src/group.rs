@@ -26,7 +26,6 @@ use tracing::info;
 use crate::config::Config;
 use crate::control::{CoreControl, Mailbox};
 use crate::counters::Published;
-use crate::limits;
 use crate::paths::PathSizes;
 use crate::relay::{Event, RelayError};
 use crate::ring::{Ring, RingSize};
@@ -35,6 +34,7 @@ use crate::shard::{PublicPath, Shard, ShardParts};
 use crate::sockets::{self, CoreSockets, GrantedBuffers};
 use crate::system;
 use crate::wake::Wake;
+use crate::{lateness, limits};
 
 /// Cores that run. Dropping it stops them.
 pub(crate) struct Group {
@@ -280,6 +280,7 @@ impl Core {
             })?;
         let events = events.clone();
         executor.run(async move {
+            glommio::spawn_local(lateness::watch(Arc::clone(&self.published))).detach();
             let queue = glommio::executor().create_task_queue(
                 Shares::default(),
                 Latency::NotImportant,
@@ -349,7 +350,64 @@ async fn caught(
 mod tests {
     use super::*;
     use std::rc::Rc;
+    use std::sync::Mutex;
     use std::task::{Context, Waker};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("the log").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn reported(granted: GrantedBuffers) -> String {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || report_buffers(granted));
+        let text = log.0.lock().expect("the log").clone();
+        String::from_utf8(text).expect("text")
+    }
+
+    #[test]
+    fn a_kernel_that_caps_buffers_is_reported_with_the_settings_that_do() {
+        let asked = limits::SOCKET_BUFFER;
+        let all = GrantedBuffers {
+            receive: asked,
+            send: asked,
+        };
+        assert_eq!(reported(all), "");
+        for capped in [
+            GrantedBuffers {
+                receive: 212_992,
+                ..all
+            },
+            GrantedBuffers {
+                send: 212_992,
+                ..all
+            },
+        ] {
+            let line = reported(capped);
+            assert!(
+                line.contains(" INFO ") && line.contains("=212992"),
+                "{line}"
+            );
+            assert!(
+                line.contains("net.core.rmem_max and net.core.wmem_max"),
+                "{line}"
+            );
+        }
+    }
 
     fn ended(future: impl Future<Output = Result<(), RelayError>>) -> Result<(), RelayError> {
         let mut future = pin!(caught(3, future));

@@ -14,15 +14,17 @@
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
 //! - [`control`], [`wake`]: what other threads may tell a core;
-//! - [`counters`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
+//! - [`counters`], [`lateness`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
 pub mod admin;
 pub mod config;
 pub mod control;
 pub mod counters;
 mod group;
+pub mod lateness;
 pub mod limits;
 pub mod paths;
+mod pause;
 pub mod rebuilds;
 pub mod relay;
 pub mod ring;

@@ -71,6 +71,9 @@ pub const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// How often a core publishes its counters.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long the task sleeps that measures how late timers are: 200 looks a second.
+pub const LATENESS_INTERVAL: Duration = Duration::from_millis(5);
+
 /// Records that other cores may have waiting for a core: state of a client whose downlink came to the wrong core.
 pub const NOTES_MAX: usize = 4_096;
 
@@ -103,7 +106,7 @@ pub const EXECUTOR_IO_MEMORY: usize = 64 * 1_024;
 /// How often the pump lets its executor look at timers and run other tasks.
 pub const YIELD_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long the pump's task then sleeps at the least. It only has to be pending: see [`shard`](crate::shard).
+/// How long the pump's task then pauses at the least. It only has to be pending: see [`shard`](crate::shard).
 pub const YIELD: Duration = Duration::from_micros(1);
 
 /// The executor's preemption timer: never, for all practical purposes (see [`shard`](crate::shard)).

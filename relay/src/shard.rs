@@ -25,6 +25,7 @@ use crate::control::{CoreControl, Mailbox, Note};
 use crate::counters::{Published, Snapshot};
 use crate::limits;
 use crate::paths::PathSizes;
+use crate::pause::pause;
 use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
 use crate::waiting::{Wait, Waiting};
 
@@ -140,7 +141,7 @@ impl Shard {
             }
             // 6. Yield to the executor: its timers and other tasks get their share every millisecond.
             if self.clock.0 >= self.next_yield.0 {
-                glommio::timer::sleep(limits::YIELD).await;
+                pause(limits::YIELD).await;
                 self.next_yield = self.now().after(micros(limits::YIELD_INTERVAL));
             }
         }

@@ -232,6 +232,24 @@ fn the_admin_pages_tell_health_and_readiness() {
             "{name} is missing:\n{metrics}"
         );
     }
+    assert!(metrics.contains("\nfirsthop_relay_group_rebuilds_total 0\n"));
     assert!(metrics.ends_with("# EOF\n"));
+    relay.stop();
+}
+
+/// An idle core wakes a hundred times a second; then its timers and its other tasks have their turn, too.
+#[test]
+fn timers_of_an_idle_core_fire_and_their_lateness_is_published() {
+    const SLEPT: u64 = 300;
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let up_to = |bound| relay.metric("timer_lateness_seconds_bucket", Some(("le", bound)));
+    until("the timers have fired", || {
+        (relay.metric("timer_lateness_seconds_count", None) >= SLEPT).then_some(())
+    });
+    // Buckets are cumulative. A timer that fires only when luck will have it is late by more than a second now and then.
+    assert!(up_to("0.0001") <= up_to("0.015"));
+    assert!(up_to("1.0") >= SLEPT);
+    assert!(up_to("+Inf") >= up_to("1.0"));
     relay.stop();
 }
