@@ -91,6 +91,39 @@ fn a_mapped_and_a_plain_address_are_one_flow() {
     assert_eq!(relay.router.flow_counts().flows, 1);
 }
 
+/// Case 7: the address of an owner that is gone belongs to another one now, which does not know the session.
+#[test]
+fn a_session_that_its_owner_does_not_know_is_sent_there_no_more() {
+    let mut relay = Relay::plain();
+    let gone = Call::plain(who(1, OWNER, 0));
+    let alive = Call::plain(who(2, OWNER, 0));
+    let (client_of_gone, client_of_alive) =
+        (client("203.0.113.9:40000"), client("203.0.113.9:40001"));
+    proven_call(&mut relay, &gone, "203.0.113.9:40000");
+    proven_call(&mut relay, &alive, "203.0.113.9:40001");
+    let unknown = |owner| {
+        let kind = RecordKind::UnknownSession;
+        record(kind, owner, 0, client_of_gone, false, ANY_HANDLE)
+    };
+    // Nobody but the owner that packets go to can say so.
+    let stranger = who(1, "10.0.0.2:5000", 0);
+    relay.down(stranger, &unknown(stranger));
+    assert_eq!(
+        relay.deliver(0, client_of_gone, &rtp(1)),
+        vec![gone.who],
+        "still believed"
+    );
+    relay.down(gone.who, &unknown(gone.who));
+    assert_eq!(relay.refuse(0, client_of_gone, &rtp(2)), Reason::NoFlowRtp);
+    // The same address serves the sessions that it knows.
+    assert_eq!(relay.deliver(0, client_of_alive, &rtp(3)), vec![alive.who]);
+    // A request names its owner by itself, and so asks there again: an owner that only restarted its network is back.
+    assert_eq!(
+        relay.deliver(0, client_of_gone, &gone.requests.good),
+        vec![gone.who]
+    );
+}
+
 /// Case 10: a flood of packets with no verified token would fill a proxy's table.
 #[test]
 fn nothing_that_is_unverified_leaves_a_trace() {

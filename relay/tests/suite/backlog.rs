@@ -1,7 +1,8 @@
 //! A relay that was held up finds full queues in both directions, and works them off.
 
 use crate::testbed::owner::{Owner, record};
-use crate::testbed::{Client, Testbed, rtp};
+use crate::testbed::{Client, Testbed, rtp, until};
+use firsthop_relay::limits::SOCKET_BUFFER;
 
 /// As many voice-sized records as one datagram of a large path holds.
 const RECORDS: usize = 90;
@@ -32,6 +33,59 @@ fn a_core_that_was_held_up_under_load_both_ways_goes_on() {
     // Behind all that stands one more check: it comes through when everything before it was handled.
     client.send(testbed.public(0), &check);
     owner.receive_one();
+    relay.stop();
+}
+
+/// Case 11 of those that went wrong elsewhere: a burst that a buffer cannot hold, of which nothing is known afterwards.
+#[test]
+fn what_a_full_receive_buffer_loses_is_counted() {
+    // Two or three times what the largest buffer holds that a relay asks for.
+    const PACKETS: u64 = 30_000;
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    relay.signal("STOP");
+    let stranger = testbed.client(0);
+    for _ in 0..PACKETS {
+        stranger.send(testbed.public(0), &[0x7f; 20]);
+    }
+    relay.signal("CONT");
+    let lost = || relay.metric("socket_receive_drops_total", Some(("socket", "public")));
+    until("every packet is handled or counted as lost", || {
+        (relay.drops("unknown_class") + lost() == PACKETS).then_some(())
+    });
+    assert!(lost() > 0);
+    assert_eq!(
+        relay.metric("socket_receive_drops_total", Some(("socket", "internal"))),
+        0
+    );
+    relay.stop();
+}
+
+/// Case 11 again: buffers are sized, and a kernel that caps them is named.
+#[test]
+fn buffers_are_as_large_as_the_kernel_grants_and_a_cap_is_reported() {
+    let testbed = Testbed::new();
+    let relay = testbed.relay(&[]);
+    let mut capped = false;
+    for (direction, file) in [("receive", "rmem_max"), ("send", "wmem_max")] {
+        let most = std::fs::read_to_string(format!("/proc/sys/net/core/{file}")).expect("Linux");
+        let most: u64 = most.trim().parse().expect("a number");
+        let (_, metrics) = relay.page("/metrics");
+        let value = |which: &str| {
+            let name = format!(
+                "firsthop_relay_socket_buffer_bytes{{direction=\"{direction}\",value=\"{which}\"}} "
+            );
+            let mut lines = metrics.lines();
+            let value = lines
+                .find_map(|line| line.strip_prefix(&name))
+                .expect("a line");
+            value.parse::<u64>().expect("a number")
+        };
+        assert_eq!(value("asked"), SOCKET_BUFFER as u64);
+        assert_eq!(value("granted"), most.min(SOCKET_BUFFER as u64));
+        capped |= most < SOCKET_BUFFER as u64;
+    }
+    assert_eq!(relay.log().contains("the kernel caps"), capped);
     relay.stop();
 }
 

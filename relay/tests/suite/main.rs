@@ -1,6 +1,7 @@
 //! The relay from outside: its program and its pump over loopback sockets. One program, because each one more links all dependencies once more.
 
 mod admin;
+mod allocations;
 mod backlog;
 mod cores;
 mod cost;
@@ -11,4 +12,5 @@ mod ring;
 mod routing;
 mod settings;
 mod steering;
+mod syscalls;
 mod testbed;

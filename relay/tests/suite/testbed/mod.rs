@@ -86,6 +86,11 @@ impl Testbed {
         self.directory.join("fleet.toml")
     }
 
+    /// A file of this test's own.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// Replaces the keyring file by one that derives from another secret.
     pub(crate) fn write_keyring(&self, secret: u8) {
         let text = Masters::new([secret; 32]).data_toml();

@@ -1,0 +1,327 @@
+//! No allocation on the packet path: a core's pump runs in this process under load, and its allocations are counted.
+//!
+//! The pump is one future. Each of its polls is some turns, with all the packets that they handle, and ends with one timer
+//! of the executor, which allocates (see [`firsthop_relay::shard`] on why the pump yields by a timer). So a poll without
+//! packets tells what a poll may allocate, and a poll with packets may not allocate more.
+
+#![allow(unsafe_code)] // A global allocator is unsafe to write: this one counts, and hands everything on.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::{SocketAddr, UdpSocket};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use firsthop_relay::control::CoreControl;
+use firsthop_relay::counters::Published;
+use firsthop_relay::limits;
+use firsthop_relay::paths::PathSizes;
+use firsthop_relay::ring::{Ring, RingSize};
+use firsthop_relay::shard::{PublicPath, Shard, ShardParts};
+use firsthop_relay::sockets;
+use firsthop_relay::wake::Wake;
+use firsthop_relay_core::{IngressPath, Micros, Router, RouterConfig, Seeds, Steering, Transport};
+use firsthop_shared::address::{ClusterId, IngressId, Networks};
+use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
+
+use crate::testbed::owner::Owner;
+use crate::testbed::{Client, Testbed, check_with, keyring, rtp, until};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: every call goes to the system's allocator unchanged, and counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CLIENTS: u8 = 100;
+const ROUNDS: u32 = 50;
+
+const IDLE: usize = 1;
+const LOADED: usize = 2;
+const ENDING: usize = 3;
+
+/// What the pump's polls allocated, by phase.
+#[derive(Default)]
+struct Polls {
+    phase: AtomicUsize,
+    polls: [AtomicU64; 4],
+    allocations: [AtomicU64; 4],
+    most: [AtomicU64; 4],
+}
+
+/// Polls of one phase, their allocations, and the most in one of them.
+#[derive(Debug)]
+struct Counted {
+    polls: u64,
+    allocations: u64,
+    most: u64,
+}
+
+impl Polls {
+    fn of(&self, phase: usize) -> Counted {
+        let of = |counts: &[AtomicU64; 4]| counts[phase].load(Ordering::Acquire);
+        Counted {
+            polls: of(&self.polls),
+            allocations: of(&self.allocations),
+            most: of(&self.most),
+        }
+    }
+
+    fn record(&self, phase: usize, allocations: u64) {
+        self.polls[phase].fetch_add(1, Ordering::Relaxed);
+        self.allocations[phase].fetch_add(allocations, Ordering::Relaxed);
+        self.most[phase].fetch_max(allocations, Ordering::Relaxed);
+    }
+
+    fn enter(&self, phase: usize) {
+        self.phase.store(phase, Ordering::Release);
+        until("the pump is polled in the phase", || {
+            (self.polls[phase].load(Ordering::Relaxed) > 0).then_some(())
+        });
+    }
+}
+
+/// One core on the testbed's first public address: its pump runs in a thread until it is told to stop.
+struct Core {
+    thread: std::thread::JoinHandle<()>,
+    control: Arc<CoreControl>,
+    polls: Arc<Polls>,
+}
+
+impl Core {
+    fn start(testbed: &Testbed) -> Self {
+        let steering = Steering::new(0, 1);
+        let internal = testbed.relay_internal(0);
+        let (mut sockets, _) = sockets::open(
+            &[testbed.public(0)],
+            internal.ip(),
+            internal.port(),
+            &steering,
+        )
+        .expect("sockets");
+        let sockets = sockets.remove(0);
+        let (wake, wake_fd) = Wake::new().expect("an eventfd");
+        let keys = Arc::new(keyring(7));
+        let (control, mailbox) = CoreControl::new(Arc::clone(&keys), wake);
+        let networks = Networks::parse(&testbed.internal_networks()).expect("networks");
+        let seeds = Seeds {
+            hash: [7; 2],
+            generation: 7,
+            boot: 7,
+        };
+        let mut config = RouterConfig::new(ClusterId(1), networks, seeds);
+        let path = PublicPath {
+            ingress: IngressId(0),
+            ipv6: false,
+        };
+        config.paths = vec![IngressPath {
+            ingress: path.ingress,
+            transport: Transport::Udp,
+            ipv6: path.ipv6,
+        }];
+        config.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
+        let polls = Arc::new(Polls::default());
+        let (armed_in, armed) = channel();
+        let thread = {
+            let (polls, peers) = (Arc::clone(&polls), vec![Arc::clone(&control)]);
+            std::thread::spawn(move || {
+                let start = Instant::now();
+                let router = Router::new(&config, keys, Micros(0)).expect("a router");
+                let parts = move || {
+                    let size = RingSize::default();
+                    ShardParts {
+                        router,
+                        ring: Ring::new(sockets.public, sockets.internal, wake_fd, size)
+                            .expect("a ring"),
+                        mailbox,
+                        peers,
+                        published: Arc::new(Published::new()),
+                        public: vec![path],
+                        path_sizes: PathSizes::new(config.trunks, None),
+                        spin: true,
+                        start,
+                    }
+                };
+                pump(parts, polls, move || armed_in.send(()).expect("waited for"));
+            })
+        };
+        armed.recv().expect("the core receives");
+        Self {
+            thread,
+            control,
+            polls,
+        }
+    }
+
+    fn stop(self) {
+        self.control.stop();
+        self.thread.join().expect("it stopped in good order");
+    }
+}
+
+/// Pumps in the calling thread as a relay does, and counts what each poll allocates.
+fn pump(
+    parts: impl FnOnce() -> ShardParts + 'static,
+    polls: Arc<Polls>,
+    armed: impl FnOnce() + 'static,
+) {
+    let counted = async move {
+        let mut turns = pin!(Shard::new(parts()).run(armed));
+        std::future::poll_fn(|context| {
+            let phase = polls.phase.load(Ordering::Acquire);
+            let before = ALLOCATIONS.get();
+            let result = turns.as_mut().poll(context);
+            let made = ALLOCATIONS.get() - before;
+            // A poll between two phases belongs to neither.
+            if phase == polls.phase.load(Ordering::Acquire) {
+                polls.record(phase, made);
+            }
+            result
+        })
+        .await
+        .expect("the ring works");
+    };
+    LocalExecutorBuilder::new(Placement::Unbound)
+        .preempt_timer(limits::PREEMPT)
+        .io_memory(limits::EXECUTOR_IO_MEMORY)
+        .make()
+        .expect("an executor")
+        .run(async {
+            let executor = glommio::executor();
+            let queue =
+                executor.create_task_queue(Shares::default(), Latency::NotImportant, "pump");
+            glommio::spawn_local_into(counted, queue)
+                .expect("a task")
+                .await;
+        });
+}
+
+/// Calls whose packets go up to an owner, and come back down.
+struct Calls {
+    relay: SocketAddr,
+    owner: Owner,
+    /// With the check of each one's session.
+    clients: Vec<(Client, Vec<u8>)>,
+}
+
+impl Calls {
+    fn new(testbed: &Testbed, number: u8) -> Self {
+        let address = testbed.owner_address(number);
+        let socket = UdpSocket::bind(address).expect("the owner's address");
+        let client = |session: u8| {
+            let check = testbed.check(address, number, u32::from(session));
+            (testbed.client(session), check)
+        };
+        Self {
+            relay: testbed.public(0),
+            owner: Owner::with_socket(socket, number),
+            clients: (0..CLIENTS).map(client).collect(),
+        }
+    }
+
+    /// Each client sends a packet, and receives it again.
+    fn exchange(&mut self, packet: impl Fn(&[u8]) -> Vec<u8>) {
+        for (client, check) in &self.clients {
+            client.send(self.relay, &packet(check));
+        }
+        let mut missing = self.clients.len();
+        while missing > 0 {
+            let arrived = self.owner.receive();
+            missing -= arrived.records.len();
+            let records: Vec<_> = arrived
+                .records
+                .iter()
+                .map(|(header, payload)| (*header, &payload[..]))
+                .collect();
+            self.owner.send(arrived.from, &records);
+        }
+        for (client, _) in &self.clients {
+            client.receive();
+        }
+    }
+
+    /// What a relay sees of calls, and of those who mean no good.
+    fn all_kinds(&mut self) {
+        self.exchange(<[u8]>::to_vec);
+        self.exchange(|_| rtp(1));
+        let (stranger, _) = &self.clients[0];
+        let forged = check_with(&"A".repeat(42), b"no password");
+        for junk in [&forged[..], &[0xff; 100], &[], &[3; 2_000]] {
+            stranger.send(self.relay, junk);
+        }
+    }
+}
+
+#[test]
+fn a_pump_allocates_nothing_for_packets() {
+    let testbed = Testbed::new();
+    let core = Core::start(&testbed);
+    // The executor's own tables grow to their size.
+    Calls::new(&testbed, 0).all_kinds();
+
+    core.polls.enter(IDLE);
+    until("the pump was polled without packets", || {
+        (core.polls.of(IDLE).polls >= 100).then_some(())
+    });
+    core.polls.enter(LOADED);
+    // Other clients and another owner: also their first packets cost nothing.
+    let mut calls = Calls::new(&testbed, 1);
+    (0..ROUNDS).for_each(|_| calls.all_kinds());
+    core.polls.enter(ENDING);
+
+    let (idle, loaded) = (core.polls.of(IDLE), core.polls.of(LOADED));
+    println!("{idle:?} idle, {loaded:?} loaded");
+    assert!(
+        idle.allocations >= idle.polls,
+        "the counter sees the timer of every poll: {idle:?}"
+    );
+    let packets = u64::from(ROUNDS) * 2 * 2 * u64::from(CLIENTS);
+    assert!(packets > 10 * loaded.polls, "a load it was: {loaded:?}");
+    // A timer that is due before it is first polled is made once more (see the pump's pause): that is luck, and rare.
+    assert!(
+        loaded.most <= idle.most + 1,
+        "{idle:?} idle, {loaded:?} loaded"
+    );
+    let per_poll = |counted: &Counted| counted.allocations as f64 / counted.polls as f64;
+    assert!(
+        per_poll(&loaded) < 1.25 * per_poll(&idle),
+        "{idle:?} idle, {loaded:?} loaded"
+    );
+    core.stop();
+}
