@@ -13,13 +13,27 @@
 
 use std::time::Instant;
 
+use super::codec::Codec;
 use super::ledger::{ItemId, PlayoutEvent};
+
+/// In which form audio crosses the seam, both ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// 24 kHz mono, decoded and encoded for the backend: [`Input::Audio`] and [`Output::Audio`].
+    Pcm,
+    /// The client's own codec, passed through: [`Input::Encoded`] and [`Output::Encoded`]. Possible with G.711, when the call has the
+    /// same law.
+    Encoded(Codec),
+}
 
 /// What a backend is told.
 #[derive(Debug, Clone, Copy)]
 pub enum Input<'a> {
-    /// What the client says: 24 kHz mono, without gaps in time, in pieces of 2.5 to 320 ms.
+    /// What the client says: 24 kHz mono, without gaps in time, in pieces of 2.5 to 320 ms. Only with [`Format::Pcm`].
     Audio(&'a [i16]),
+    /// The same as [`Format::Encoded`]: a byte per sample, 8 kHz, the client's own bytes. What was lost on the way is made up and encoded,
+    /// so this has no gaps in time either.
+    Encoded(&'a [u8]),
     /// An event that the client sent on the data channel: its text as it came, so possibly not even JSON.
     Event(&'a str),
     /// What became of audio that this backend gave. After an [`Output::Clear`], `Cleared` comes for each item that it cut off.
@@ -40,13 +54,21 @@ pub enum Output<'a> {
         /// 24 kHz mono.
         pcm: &'a [i16],
     },
+    /// The same as [`Format::Encoded`]: at most [`QueueState::room`] bytes, which reach the client as they are, in frames of 20 ms. Silence
+    /// between items, and the fade of what is cleared, are made here.
+    Encoded {
+        /// What it belongs to.
+        item: Option<ItemId>,
+        /// A byte per sample, 8 kHz.
+        payload: &'a [u8],
+    },
     /// All audio of this item has been given.
     Finished(ItemId),
     /// Stop playing within one frame, and drop all that waits (barge-in).
     Clear,
 }
 
-/// How the playout queue stands.
+/// How the playout queue stands, in samples at the rate of the [`Format`]: 24,000 per second, or 8,000, each of them a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueState {
     /// Samples waiting to be sent.
@@ -57,6 +79,12 @@ pub struct QueueState {
 
 /// What speaks to the user of one session.
 pub trait Backend: Send {
+    /// In which form it takes and gives audio, the same for its whole life. One that can pass the call's codec through was told of that codec
+    /// when it was made. Audio in another form than this is dropped and counted.
+    fn format(&self) -> Format {
+        Format::Pcm
+    }
+
     /// Takes one input at `now`.
     fn handle(&mut self, input: Input<'_>, now: Instant);
 

@@ -1,8 +1,9 @@
 //! The audio codecs that a call may use, and what can be told of their payloads without decoding.
 
+use super::g711::{self, Law};
 use super::{FRAME, SAMPLE_RATE};
 
-/// The longest packet of any codec, 120 ms (RFC 6716, section 3.2.5), in samples at [`SAMPLE_RATE`].
+/// The longest packet that is taken of any codec, 120 ms: Opus has none longer (RFC 6716, section 3.2.5). In samples at [`SAMPLE_RATE`].
 pub const MAX_PACKET: usize = 6 * FRAME;
 
 /// An Opus payload of at most this many bytes is the discontinuous transmission's "silence goes on" (libopus's own rule).
@@ -13,13 +14,40 @@ const DTX_PAYLOAD: usize = 2;
 pub enum Codec {
     /// Opus (RFC 6716, in RTP by RFC 7587), mono or stereo from the client, mono to it.
     Opus,
+    /// G.711 with the µ-law (RFC 3551, section 4.5.14).
+    Pcmu,
+    /// G.711 with the A-law.
+    Pcma,
+}
+
+impl From<Law> for Codec {
+    fn from(law: Law) -> Self {
+        match law {
+            Law::Mu => Self::Pcmu,
+            Law::A => Self::Pcma,
+        }
+    }
 }
 
 impl Codec {
+    /// Every codec, the best first.
+    pub const ALL: [Self; 3] = [Self::Opus, Self::Pcmu, Self::Pcma];
+
+    /// The law of G.711, where it is that.
+    #[must_use]
+    pub fn law(self) -> Option<Law> {
+        match self {
+            Self::Opus => None,
+            Self::Pcmu => Some(Law::Mu),
+            Self::Pcma => Some(Law::A),
+        }
+    }
+
     /// Ticks of the RTP timestamp per second. Opus always counts at 48 kHz, whatever it carries (RFC 7587, section 4.1).
     pub fn clock_rate(self) -> u32 {
         match self {
             Self::Opus => 48_000,
+            Self::Pcmu | Self::Pcma => g711::RATE,
         }
     }
 
@@ -27,6 +55,7 @@ impl Codec {
     pub fn is_dtx(self, payload: &[u8]) -> bool {
         match self {
             Self::Opus => payload.len() <= DTX_PAYLOAD,
+            Self::Pcmu | Self::Pcma => false,
         }
     }
 
@@ -36,6 +65,12 @@ impl Codec {
             Self::Opus => opus::packet::get_nb_samples(payload, SAMPLE_RATE)
                 .ok()
                 .filter(|samples| (1..=MAX_PACKET).contains(samples)),
+            Self::Pcmu | Self::Pcma => {
+                const PER_BYTE: usize = (SAMPLE_RATE / g711::RATE) as usize;
+                (1..=MAX_PACKET / PER_BYTE)
+                    .contains(&payload.len())
+                    .then_some(payload.len() * PER_BYTE)
+            }
         }
     }
 
@@ -43,6 +78,7 @@ impl Codec {
     pub fn has_fec(self, payload: &[u8]) -> bool {
         match self {
             Self::Opus => opus_has_fec(payload),
+            Self::Pcmu | Self::Pcma => false,
         }
     }
 }

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backend::{Backend, Input, Output, QueueState};
+use super::backend::{Backend, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
 use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
+use super::g711::{self, Law};
 use super::playout::{Playout, PlayoutCounters, PlayoutSettings};
 use super::reorder::Pushed;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
@@ -57,7 +58,7 @@ pub struct ConversationCounters {
     pub playout: PlayoutCounters,
     /// Events dropped because too many waited for the channel.
     pub dropped_events: u64,
-    /// Samples that the backend gave beyond the room it was told of: dropped.
+    /// Samples that the backend gave beyond the room it was told of, or in another form than its own: dropped.
     pub overrun: u64,
     /// Frames that the encoder refused: not sent.
     pub unencoded: u64,
@@ -103,7 +104,7 @@ pub struct Conversation {
     uplink: Uplink,
     backend: Box<dyn Backend>,
     playout: Playout,
-    encoder: Encoder,
+    form: Form,
     payload: Box<[u8; MAX_PAYLOAD]>,
     playing: bool,
     events: VecDeque<String>,
@@ -113,25 +114,63 @@ pub struct Conversation {
     counters: ConversationCounters,
 }
 
+/// In which form audio is between client and backend.
+enum Form {
+    /// 24 kHz PCM.
+    Pcm(Encoder),
+    /// G.711, passed through: 8 kHz samples that are the bytes of this law.
+    Passed {
+        law: Law,
+        /// The bytes at hand, for the backend; kept for its memory.
+        up: Vec<u8>,
+        /// The samples at hand, from the backend; kept for its memory.
+        down: Vec<i16>,
+    },
+}
+
 impl Conversation {
     /// A call before its first packet. `first_timestamp` should be random (RFC 3550, section 5.1).
     ///
     /// # Errors
-    /// The codec library could not make a decoder or an encoder, or a setting of the encoder is out of its range.
+    /// The codec library could not make a decoder or an encoder, or a setting of the encoder is out of its range. Or the backend wants
+    /// to pass a codec through that is not the call's, or not G.711.
     pub fn new(
         backend: Box<dyn Backend>,
         settings: ConversationSettings,
         first_timestamp: u32,
     ) -> Result<Self, CodecError> {
-        Ok(Self {
-            uplink: Uplink::new(settings.codec)?,
-            backend,
-            playout: Playout::new(
-                settings.playout,
-                settings.codec.clock_rate(),
-                first_timestamp,
+        let (uplink, playout, form) = match backend.format() {
+            Format::Pcm => (
+                Uplink::new(settings.codec)?,
+                Playout::new(
+                    settings.playout,
+                    settings.codec.clock_rate(),
+                    first_timestamp,
+                ),
+                Form::Pcm(Encoder::new(settings.codec, settings.encoder)?),
             ),
-            encoder: Encoder::new(settings.codec, settings.encoder)?,
+            Format::Encoded(codec) => {
+                let law = codec.law().filter(|_| codec == settings.codec);
+                let law = law.ok_or(CodecError {
+                    what: "pass audio through",
+                    reason: "the backend's codec is not the call's, or not G.711",
+                })?;
+                (
+                    Uplink::narrow(law),
+                    Playout::narrow(settings.playout, first_timestamp),
+                    Form::Passed {
+                        law,
+                        up: Vec::new(),
+                        down: Vec::new(),
+                    },
+                )
+            }
+        };
+        Ok(Self {
+            uplink,
+            backend,
+            playout,
+            form,
             payload: Box::new([0; MAX_PAYLOAD]),
             playing: false,
             events: VecDeque::new(),
@@ -168,9 +207,21 @@ impl Conversation {
         let frame = self.playout.poll(now)?;
         self.report_playout(now);
         self.take_outputs(now);
-        let Ok(length) = self.encoder.encode(&frame.pcm, &mut self.payload) else {
-            self.counters.unencoded += 1;
-            return None;
+        let length = match &mut self.form {
+            Form::Pcm(encoder) => match encoder.encode(&frame.pcm, &mut self.payload) {
+                Ok(length) => length,
+                Err(_) => {
+                    self.counters.unencoded += 1;
+                    return None;
+                }
+            },
+            Form::Passed { law, .. } => {
+                let samples = &frame.pcm[..g711::FRAME];
+                for (byte, sample) in self.payload.iter_mut().zip(samples) {
+                    *byte = law.compress(*sample);
+                }
+                g711::FRAME
+            }
         };
         Some(RtpOut {
             payload: Arc::from(&self.payload[..length]),
@@ -211,7 +262,14 @@ impl Conversation {
     fn advance(&mut self, now: Instant) {
         // The uplink holds a bounded number of packets and fills in at most one frame per 20 ms.
         while let Some(pcm) = self.uplink.poll(now) {
-            self.backend.handle(Input::Audio(pcm), now);
+            match &mut self.form {
+                Form::Pcm(_) => self.backend.handle(Input::Audio(pcm), now),
+                Form::Passed { law, up, .. } => {
+                    up.clear();
+                    up.extend(pcm.iter().map(|sample| law.compress(*sample)));
+                    self.backend.handle(Input::Encoded(up), now);
+                }
+            }
             self.take_outputs(now);
         }
         self.take_outputs(now);
@@ -237,8 +295,22 @@ impl Conversation {
                     }
                 }
                 Some(Output::Audio { item, pcm }) => {
-                    let taken = self.playout.push(item, pcm, now);
+                    let taken = match self.form {
+                        Form::Pcm(_) => self.playout.push(item, pcm, now),
+                        Form::Passed { .. } => 0,
+                    };
                     self.counters.overrun += (pcm.len() - taken) as u64;
+                }
+                Some(Output::Encoded { item, payload }) => {
+                    let taken = match &mut self.form {
+                        Form::Pcm(_) => 0,
+                        Form::Passed { law, down, .. } => {
+                            down.clear();
+                            down.extend(payload.iter().map(|code| law.expand(*code)));
+                            self.playout.push(item, down, now)
+                        }
+                    };
+                    self.counters.overrun += (payload.len() - taken) as u64;
                 }
                 Some(Output::Finished(item)) => {
                     self.playout.finish(item);

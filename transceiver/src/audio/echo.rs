@@ -351,6 +351,8 @@ impl Backend for Echo {
     fn handle(&mut self, input: Input<'_>, _now: Instant) {
         match input {
             Input::Audio(pcm) => self.hear(pcm),
+            // Its form is PCM: it listens for voice.
+            Input::Encoded(_) => {}
             Input::Event(text) => self.client_event(text),
             Input::Playout(event) => self.progress(event),
         }

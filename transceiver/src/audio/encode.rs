@@ -1,8 +1,10 @@
 //! Encodes 20 ms frames of 24 kHz mono PCM for a client.
 //!
-//! Encoding is the largest cost of a call, so the complexity is a setting. Opus takes 24 kHz directly.
+//! Opus is the largest cost of a call, so its complexity is a setting. It takes 24 kHz directly; G.711 is brought down to 8 kHz.
 
 use super::codec::{Codec, CodecError};
+use super::g711::{self, Law};
+use super::resample::Narrower;
 use super::{FRAME, SAMPLE_RATE};
 
 /// Room for any 20 ms frame: at 64 kbit/s it has 160 bytes, and a peak of the variable rate stays far below an IP packet.
@@ -41,6 +43,7 @@ pub struct Encoder {
 
 enum State {
     Opus(opus::Encoder),
+    G711 { law: Law, narrower: Narrower },
 }
 
 impl Encoder {
@@ -49,8 +52,12 @@ impl Encoder {
     /// # Errors
     /// A setting is out of its range, or the codec library could not make one (out of memory).
     pub fn new(codec: Codec, settings: EncoderSettings) -> Result<Self, CodecError> {
-        let state = match codec {
-            Codec::Opus => State::Opus(opus_encoder(settings)?),
+        let state = match codec.law() {
+            None => State::Opus(opus_encoder(settings)?),
+            Some(law) => State::G711 {
+                law,
+                narrower: Narrower::new(),
+            },
         };
         let mut encoder = Self {
             state,
@@ -69,13 +76,23 @@ impl Encoder {
         pcm: &[i16; FRAME],
         payload: &mut [u8; MAX_PAYLOAD],
     ) -> Result<usize, CodecError> {
-        let State::Opus(encoder) = &mut self.state;
-        encoder
-            .encode(pcm, payload)
-            .map_err(CodecError::opus("encode an Opus frame"))
+        match &mut self.state {
+            State::Opus(encoder) => encoder
+                .encode(pcm, payload)
+                .map_err(CodecError::opus("encode an Opus frame")),
+            State::G711 { law, narrower } => {
+                let mut bytes = payload.iter_mut();
+                narrower.push(pcm, |sample| {
+                    if let Some(byte) = bytes.next() {
+                        *byte = law.compress(sample);
+                    }
+                });
+                Ok(g711::FRAME)
+            }
+        }
     }
 
-    /// Says how many packets in a hundred the path loses, as RTCP reports it; capped at 30.
+    /// Says how many packets in a hundred the path loses, as RTCP reports it; capped at 30. G.711 can do nothing about it.
     ///
     /// # Errors
     /// The codec library refused, which the cap rules out.
@@ -84,7 +101,9 @@ impl Encoder {
         if percent == self.expected_loss {
             return Ok(());
         }
-        let State::Opus(encoder) = &mut self.state;
+        let State::Opus(encoder) = &mut self.state else {
+            return Ok(());
+        };
         encoder
             .set_inband_fec(percent > 0)
             .and_then(|()| encoder.set_packet_loss_perc(i32::from(percent)))

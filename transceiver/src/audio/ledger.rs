@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::SAMPLE_RATE;
-
 /// How many items the ledger knows. Finished ones make room for new ones; while all have audio waiting, none is added.
 pub const MAX_ITEMS: usize = 64;
 
@@ -31,8 +29,9 @@ pub enum PlayoutEvent {
 }
 
 /// The account of a call's items: at most [`MAX_ITEMS`].
-#[derive(Default)]
 pub(super) struct Ledger {
+    /// Samples per second.
+    rate: u32,
     entries: VecDeque<Entry>,
     events: VecDeque<PlayoutEvent>,
 }
@@ -58,6 +57,15 @@ enum State {
 }
 
 impl Ledger {
+    /// An account of no items, of audio with so many samples per second.
+    pub(super) fn new(rate: u32) -> Self {
+        Self {
+            rate,
+            entries: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
     /// Whether audio of an item that is not known yet would be taken.
     pub(super) fn has_room(&self) -> bool {
         self.events.len() < MAX_EVENTS
@@ -131,12 +139,13 @@ impl Ledger {
 
     /// Ends every item that has not ended.
     pub(super) fn clear(&mut self) {
+        let rate = self.rate;
         for entry in &mut self.entries {
             if matches!(entry.state, State::Open | State::Complete) {
                 entry.state = State::Cleared;
                 self.events.push_back(PlayoutEvent::Cleared {
                     item: entry.item,
-                    sent_ms: milliseconds(entry.sent),
+                    sent_ms: milliseconds(entry.sent, rate),
                 });
             }
         }
@@ -144,7 +153,7 @@ impl Ledger {
 
     /// How many milliseconds of an item have been sent, rounded down.
     pub(super) fn sent_ms(&self, item: ItemId) -> Option<u64> {
-        self.find(item).map(|e| milliseconds(e.sent))
+        self.find(item).map(|e| milliseconds(e.sent, self.rate))
     }
 
     /// The next event, in order.
@@ -176,6 +185,6 @@ impl Entry {
     }
 }
 
-fn milliseconds(samples: u64) -> u64 {
-    samples * 1_000 / u64::from(SAMPLE_RATE)
+fn milliseconds(samples: u64, rate: u32) -> u64 {
+    samples * 1_000 / u64::from(rate)
 }

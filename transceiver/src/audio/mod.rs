@@ -6,16 +6,21 @@
 //!                            events to the client ◄───────┘  └── what was sent ┘
 //! ```
 //!
-//! [`Conversation`] joins the parts; a session needs only it. PCM is 24 kHz mono everywhere, as signed 16-bit samples: the rate of
+//! [`Conversation`] joins the parts; a session needs only it. PCM is 24 kHz mono, as signed 16-bit samples: the rate of
 //! model audio, which Opus takes and gives directly. Every queue is bounded, and says here what happens when it is full.
+//!
+//! A backend that speaks the client's own G.711 takes and gives its bytes, and nothing is resampled: the parts then work at 8 kHz, on
+//! samples that turn back into the same bytes ([`Law`]). Opus is never passed through: no backend takes it.
 
 mod backend;
 mod codec;
+mod conceal;
 mod conversation;
 mod decode;
 mod echo;
 mod encode;
 mod events;
+mod g711;
 mod ledger;
 mod playout;
 mod reorder;
@@ -23,7 +28,7 @@ mod resample;
 mod uplink;
 mod voice;
 
-pub use backend::{Backend, Input, Output, QueueState};
+pub use backend::{Backend, Format, Input, Output, QueueState};
 pub use codec::{Codec, CodecError, MAX_PACKET};
 pub use conversation::{
     Conversation, ConversationCounters, ConversationSettings, MAX_EVENTS, RtpOut,
@@ -32,6 +37,7 @@ pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 pub use events::Ids;
+pub use g711::Law;
 pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
 pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};

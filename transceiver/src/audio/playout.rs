@@ -18,6 +18,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::g711;
 use super::ledger::{ItemId, Ledger, PlayoutEvent};
 use super::{FRAME, SAMPLE_RATE};
 
@@ -30,19 +31,19 @@ pub const MAX_LATE: Duration = Duration::from_millis(100);
 /// How long less than a frame of an unfinished item may wait for the rest of it.
 const PARTIAL_WAIT: Duration = Duration::from_millis(40);
 
-/// The fade after a clear: 5 ms, too short to be heard as sound and long enough not to click.
-const FADE: usize = SAMPLE_RATE as usize / 200;
+/// The fade after a clear: too short to be heard as sound and long enough not to click.
+const FADE: Duration = Duration::from_millis(5);
 
 /// Frames fit the grid.
 const FRAME_TIME: Duration = Duration::from_millis(20);
 
-/// At most this much of the queue's memory is kept while it is empty: a second.
+/// At most this much of the queue's memory is kept while it is empty: a second of the widest audio.
 const KEPT_SAMPLES: usize = SAMPLE_RATE as usize;
 
 /// How a playout behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlayoutSettings {
-    /// How much audio the queue takes. A second is 48 kB.
+    /// How much audio the queue takes. A second is 48 kB, or 16 kB at 8 kHz.
     pub capacity: Duration,
     /// How much must be there before sending begins, or begins again after running dry. Zero for a backend faster than real time.
     pub prebuffer: Duration,
@@ -65,7 +66,7 @@ impl Default for PlayoutSettings {
 /// One frame to encode and send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutFrame {
-    /// The samples.
+    /// The samples: all of them at 24 kHz; at a lower rate as many of the first as 20 ms hold, and zeros.
     pub pcm: [i16; FRAME],
     /// RTP timestamp.
     pub timestamp: u32,
@@ -91,6 +92,8 @@ pub struct PlayoutCounters {
 /// The sending half of a call's audio: PCM in, paced frames out.
 pub struct Playout {
     settings: PlayoutSettings,
+    /// Samples per second, at most [`SAMPLE_RATE`].
+    rate: u32,
     /// Ticks of the timestamp per second.
     clock_rate: u32,
     samples: VecDeque<i16>,
@@ -128,20 +131,30 @@ enum Phase {
 }
 
 impl Playout {
-    /// An empty playout whose timestamps count `clock_rate` ticks per second.
+    /// An empty playout of 24 kHz audio whose timestamps count `clock_rate` ticks per second.
     ///
     /// `first_timestamp` should be random (RFC 3550, section 5.1).
     pub fn new(settings: PlayoutSettings, clock_rate: u32, first_timestamp: u32) -> Self {
+        Self::of_rate(settings, SAMPLE_RATE, clock_rate, first_timestamp)
+    }
+
+    /// The same for audio of 8 kHz, as G.711 has it, with a tick of the timestamp per sample.
+    pub fn narrow(settings: PlayoutSettings, first_timestamp: u32) -> Self {
+        Self::of_rate(settings, g711::RATE, g711::RATE, first_timestamp)
+    }
+
+    fn of_rate(settings: PlayoutSettings, rate: u32, clock_rate: u32, first: u32) -> Self {
         Self {
             settings,
+            rate,
             clock_rate,
             samples: VecDeque::new(),
             runs: VecDeque::new(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(rate),
             last_item: None,
             fade: Vec::new(),
             phase: Phase::Stopped { since: None },
-            timestamp: u64::from(first_timestamp),
+            timestamp: u64::from(first),
             anchor: None,
             counters: PlayoutCounters::default(),
         }
@@ -157,7 +170,8 @@ impl Playout {
         if !self.ledger.has_room() {
             return 0;
         }
-        samples_in(self.settings.capacity).saturating_sub(self.samples.len())
+        self.samples_in(self.settings.capacity)
+            .saturating_sub(self.samples.len())
     }
 
     /// Queues the beginning of `pcm` as far as it fits, and returns how many samples that was. Offer the rest again later.
@@ -205,9 +219,10 @@ impl Playout {
     pub fn clear(&mut self) {
         let playing = matches!(self.phase, Phase::Running { silence: None, .. });
         if playing && self.fade.is_empty() {
-            let faded = self.samples.iter().take(FADE).enumerate();
+            let length = self.samples_in(FADE);
+            let faded = self.samples.iter().take(length).enumerate();
             self.fade = faded
-                .map(|(i, &s)| (i32::from(s) * (FADE - i) as i32 / FADE as i32) as i16)
+                .map(|(i, &s)| (i32::from(s) * (length - i) as i32 / length as i32) as i16)
                 .collect();
         }
         self.counters.cleared += self.samples.len() as u64;
@@ -299,7 +314,9 @@ impl Playout {
     fn ready(&self, now: Instant) -> bool {
         match self.phase {
             _ if self.samples.is_empty() || !self.fade.is_empty() => false,
-            Phase::Running { silence: None, .. } => self.samples.len() >= FRAME || self.complete(),
+            Phase::Running { silence: None, .. } => {
+                self.samples.len() >= self.frame() || self.complete()
+            }
             Phase::Stopped { since }
             | Phase::Running {
                 silence: Some((_, since)),
@@ -310,7 +327,7 @@ impl Playout {
 
     /// Whether so much waits that playing can begin.
     fn enough(&self) -> bool {
-        let wanted = samples_in(self.settings.prebuffer).max(FRAME);
+        let wanted = self.samples_in(self.settings.prebuffer).max(self.frame());
         self.samples.len() >= wanted || self.complete()
     }
 
@@ -346,7 +363,7 @@ impl Playout {
 
     /// Moves a frame of audio, or the last part of one, from the queue into `pcm`, and accounts for it.
     fn take_audio(&mut self, pcm: &mut [i16; FRAME]) {
-        let taken = self.samples.len().min(FRAME);
+        let taken = self.samples.len().min(self.frame());
         for (to, from) in pcm.iter_mut().zip(self.samples.drain(..taken)) {
             *to = from;
         }
@@ -389,6 +406,16 @@ impl Playout {
         frame
     }
 
+    /// Samples in a frame.
+    fn frame(&self) -> usize {
+        self.samples_in(FRAME_TIME)
+    }
+
+    /// How many samples a time holds.
+    fn samples_in(&self, time: Duration) -> usize {
+        (time.as_micros() * u128::from(self.rate) / 1_000_000) as usize
+    }
+
     fn ticks(&self, time: Duration) -> u64 {
         (time.as_micros() * u128::from(self.clock_rate) / 1_000_000) as u64
     }
@@ -400,9 +427,4 @@ impl PlayoutSettings {
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
         self.silence_tail.min(CENTURY)
     }
-}
-
-/// How many samples a time holds.
-fn samples_in(time: Duration) -> usize {
-    (time.as_micros() * u128::from(SAMPLE_RATE) / 1_000_000) as usize
 }

@@ -1,31 +1,40 @@
-//! Takes 24 kHz audio down to 16 kHz for the voice activity detector.
+//! Takes audio from one rate to another: 24 kHz down to 16 for the voice activity detector, and down to 8 and up again for G.711.
 //!
-//! Two for three: each output is a low-pass filter over the input at 48 kHz (the input with zeros between), of which only
-//! the taps that meet an input are computed. The filter is short, because a detector of voice does not hear the difference.
+//! Each is a windowed sinc, of which only the taps that meet an input are computed.
 
+use std::f64::consts::PI;
 use std::sync::LazyLock;
 
-/// Taps of one phase.
+/// One tap of a windowed sinc of `length` taps whose edge lies at `edge`, a part of the sampling rate. All of them sum up to 1.
+fn tap(index: usize, length: usize, edge: f64) -> f64 {
+    let x = index as f64 - (length - 1) as f64 / 2.0;
+    let sinc = if x == 0.0 {
+        2.0 * edge
+    } else {
+        (2.0 * PI * edge * x).sin() / (PI * x)
+    };
+    let turn = 2.0 * PI * index as f64 / (length - 1) as f64;
+    let hamming = 0.54 - 0.46 * turn.cos();
+    sinc * hamming
+}
+
+/// Taps of one phase of the filter from 24 to 16 kHz: short, because a detector of voice does not hear the difference.
 const TAPS: usize = 16;
 
 /// Two phases: outputs lie on an input, and halfway between two, in turn.
 static FILTER: LazyLock<[[f32; TAPS]; 2]> = LazyLock::new(|| {
     // A windowed sinc with its edge at 7.2 kHz of 48: little is left of what would fold below 8 kHz.
-    const EDGE: f64 = 7_200.0 / 48_000.0;
-    const LENGTH: usize = 2 * TAPS;
     let mut phases = [[0.0; TAPS]; 2];
-    for tap in 0..LENGTH {
-        let x = tap as f64 - (LENGTH - 1) as f64 / 2.0;
-        let sinc = (2.0 * std::f64::consts::PI * EDGE * x).sin() / (std::f64::consts::PI * x);
-        let turn = 2.0 * std::f64::consts::PI * tap as f64 / (LENGTH - 1) as f64;
-        let hamming = 0.54 - 0.46 * turn.cos();
+    for index in 0..2 * TAPS {
         // Twice, for the zeros between the inputs.
-        phases[tap % 2][tap / 2] = (2.0 * sinc * hamming) as f32;
+        phases[index % 2][index / 2] = (2.0 * tap(index, 2 * TAPS, 7_200.0 / 48_000.0)) as f32;
     }
     phases
 });
 
 /// A resampler from 24 to 16 kHz, with the filter's memory.
+///
+/// Two for three: each output is a low-pass filter over the input at 48 kHz, the input with zeros between.
 pub(super) struct Downsampler {
     /// The last inputs, then the new ones while they are worked on.
     input: Vec<f32>,
@@ -57,4 +66,89 @@ impl Downsampler {
         self.input.drain(..used);
         self.position -= 2 * used;
     }
+}
+
+/// How many samples at 24 kHz one at 8 kHz stands for.
+const RATIO: usize = 3;
+
+/// Taps of the filter between 24 and 8 kHz, at 24 kHz: it passes what a telephone does, to 3.4 kHz, and delays by 2 ms.
+const NARROW_TAPS: usize = 96;
+
+/// Taps of one of its phases.
+const PHASE_TAPS: usize = NARROW_TAPS / RATIO;
+
+const NARROW_EDGE: f64 = 3_700.0 / 24_000.0;
+
+/// Symmetric: the order of the taps does not matter.
+static NARROW: LazyLock<[f32; NARROW_TAPS]> =
+    LazyLock::new(|| std::array::from_fn(|index| tap(index, NARROW_TAPS, NARROW_EDGE) as f32));
+
+/// By phase, the taps that meet an input, the one for the oldest input first.
+static WIDE: LazyLock<[[f32; PHASE_TAPS]; RATIO]> = LazyLock::new(|| {
+    std::array::from_fn(|phase| {
+        std::array::from_fn(|age| {
+            let index = phase + RATIO * (PHASE_TAPS - 1 - age);
+            (RATIO as f64 * tap(index, NARROW_TAPS, NARROW_EDGE)) as f32
+        })
+    })
+});
+
+/// A resampler from 24 to 8 kHz: one sample for each whole three.
+pub(super) struct Narrower {
+    /// The last inputs, then the new ones while they are worked on.
+    input: Vec<f32>,
+}
+
+impl Narrower {
+    pub(super) fn new() -> Self {
+        Self {
+            input: vec![0.0; NARROW_TAPS - RATIO],
+        }
+    }
+
+    /// Calls `output` with each sample that the new input completes.
+    pub(super) fn push(&mut self, pcm: &[i16], mut output: impl FnMut(i16)) {
+        self.input.extend(pcm.iter().map(|&s| f32::from(s)));
+        let mut used = 0;
+        while let Some(window) = self.input.get(used..used + NARROW_TAPS) {
+            output(dot(window, &NARROW[..]));
+            used += RATIO;
+        }
+        self.input.drain(..used);
+    }
+}
+
+/// A resampler from 8 to 24 kHz: three samples for each.
+pub(super) struct Widener {
+    input: Vec<f32>,
+}
+
+impl Widener {
+    pub(super) fn new() -> Self {
+        Self {
+            input: vec![0.0; PHASE_TAPS - 1],
+        }
+    }
+
+    /// Appends what the new input makes to `output`.
+    pub(super) fn push(&mut self, pcm: &[i16], output: &mut Vec<i16>) {
+        self.input.extend(pcm.iter().map(|&s| f32::from(s)));
+        for window in self.input.windows(PHASE_TAPS) {
+            output.extend(WIDE.iter().map(|phase| dot(window, phase)));
+        }
+        let used = self.input.len() - (PHASE_TAPS - 1);
+        self.input.drain(..used);
+    }
+}
+
+/// The sum of the products, in eight sums side by side: so the compiler may use vectors. Both lengths are the same, a multiple of eight.
+fn dot(samples: &[f32], taps: &[f32]) -> i16 {
+    let mut sums = [0.0_f32; 8];
+    for (samples, taps) in samples.chunks_exact(8).zip(taps.chunks_exact(8)) {
+        for (sum, (sample, tap)) in sums.iter_mut().zip(samples.iter().zip(taps)) {
+            *sum += sample * tap;
+        }
+    }
+    // Saturates: a filter may overshoot.
+    sums.iter().sum::<f32>().round() as i16
 }

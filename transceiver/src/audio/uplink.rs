@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 
 use super::codec::{Codec, CodecError};
 use super::decode::{Decoder, Origin};
+use super::g711::Law;
 use super::reorder::{Pushed, Released, Reorder, ReorderCounters};
 use super::{FRAME, SAMPLE_RATE};
 
-/// The most that is made up for one hole: the decoder's concealment has faded out by then. The rest of a longer hole is skipped.
-const MAX_FILL: usize = SAMPLE_RATE as usize / 5;
+/// The most frames that are made up for one hole: the decoder's concealment has faded out by then. The rest of a longer hole is skipped.
+const MAX_FILL: usize = 10;
 
-/// A timestamp that jumps by more than this is another clock, not a gap.
-const MAX_GAP: i64 = 10 * SAMPLE_RATE as i64;
+/// A timestamp that jumps by more frames than this (10 s) is another clock, not a gap.
+const MAX_GAP: usize = 500;
 
 /// How long after a DTX packet the next one may come before comfort noise is filled in: some network jitter.
 const DTX_SLACK: Duration = Duration::from_millis(60);
@@ -52,7 +53,7 @@ pub struct RtpIn {
     pub payload: Arc<[u8]>,
 }
 
-/// What happened since the stream began.
+/// What happened since the stream began. Samples are counted at 24 kHz, whatever rate is given out.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct UplinkCounters {
     /// Packets given to [`Uplink::push`].
@@ -76,6 +77,8 @@ pub struct UplinkCounters {
 /// The receiving half of a call's audio: packets in, PCM out.
 pub struct Uplink {
     codec: Codec,
+    /// Samples per second given out: the decoder's.
+    rate: u32,
     reorder: Reorder<Held>,
     decoder: Decoder,
     /// What the last poll returned.
@@ -109,17 +112,28 @@ impl Uplink {
     /// # Errors
     /// The codec library could not make a decoder.
     pub fn new(codec: Codec) -> Result<Self, CodecError> {
-        Ok(Self {
+        Ok(Self::with(codec, Decoder::new(codec)?))
+    }
+
+    /// The same for G.711 at its own 8 kHz: the samples given out turn back into the client's bytes ([`Law`]).
+    #[must_use]
+    pub fn narrow(law: Law) -> Self {
+        Self::with(law.into(), Decoder::narrow(law))
+    }
+
+    fn with(codec: Codec, decoder: Decoder) -> Self {
+        Self {
             codec,
+            rate: decoder.sample_rate(),
             reorder: Reorder::new(),
-            decoder: Decoder::new(codec)?,
+            decoder,
             pcm: Vec::new(),
             expected: None,
             lost: 0,
             idle: None,
             reached: None,
             counters: UplinkCounters::default(),
-        })
+        }
     }
 
     /// Takes a packet that arrived at `now`; then call [`poll`](Self::poll) until it returns `None`.
@@ -139,7 +153,7 @@ impl Uplink {
         pushed
     }
 
-    /// The next piece of PCM, 2.5 to 320 ms long, or `None` when there is no more at `now`.
+    /// The next piece of PCM, at most 320 ms long, or `None` when there is no more at `now`.
     pub fn poll(&mut self, now: Instant) -> Option<&[i16]> {
         self.pcm.clear();
         // Each turn takes a packet out of the bounded buffer, or a hole right before one.
@@ -187,8 +201,8 @@ impl Uplink {
             Ok(samples) => samples,
             Err(_) => {
                 self.counters.malformed += 1;
-                self.conceal(FRAME, None);
-                FRAME
+                self.conceal(self.frame(), None);
+                self.frame()
             }
         };
         self.expected = Some(held.timestamp.wrapping_add(self.ticks(samples)));
@@ -209,21 +223,24 @@ impl Uplink {
             return;
         };
         let ticks = held.timestamp.wrapping_sub(expected) as i32;
-        let gap = i64::from(ticks) * i64::from(SAMPLE_RATE) / i64::from(self.codec.clock_rate());
-        if !(1..=MAX_GAP).contains(&gap) {
-            // Nothing missing, more filled in than was missing, or another clock.
+        let gap = i64::from(ticks) * i64::from(self.rate) / i64::from(self.codec.clock_rate());
+        // Otherwise nothing is missing, more was filled in than was missing, or it is another clock.
+        let longest = MAX_GAP * self.frame();
+        let Some(gap) = usize::try_from(gap)
+            .ok()
+            .filter(|gap| (1..=longest).contains(gap))
+        else {
             return;
-        }
-        let gap = gap as usize;
-        let fill = gap.min(MAX_FILL);
-        self.counters.skipped += (gap - fill) as u64;
+        };
+        let fill = gap.min(MAX_FILL * self.frame());
+        self.counters.skipped += self.counted(gap - fill);
         if lost > 0 {
             self.conceal(fill, Some(&held.payload));
         } else {
             let before = self.pcm.len();
             // Concealing without a packet cannot fail: the sizes are the codec's own.
             let _ = self.decoder.fill(fill, None, &mut self.pcm);
-            self.counters.filled += (self.pcm.len() - before) as u64;
+            self.counters.filled += self.counted(self.pcm.len() - before);
         }
     }
 
@@ -233,7 +250,7 @@ impl Uplink {
         if let Ok(Origin::Recovered) = self.decoder.fill(samples, next, &mut self.pcm) {
             self.counters.recovered += 1;
         }
-        self.counters.concealed += (self.pcm.len() - before) as u64;
+        self.counters.concealed += self.counted(self.pcm.len() - before);
     }
 
     /// One frame for a client that did not send in time. Returns whether one was due.
@@ -254,15 +271,26 @@ impl Uplink {
         if last {
             self.idle = None;
         }
-        if !dtx || self.decoder.fill(FRAME, None, &mut self.pcm).is_err() {
-            self.pcm.resize(FRAME, 0);
+        let frame = self.frame();
+        if !dtx || self.decoder.fill(frame, None, &mut self.pcm).is_err() {
+            self.pcm.resize(frame, 0);
         }
         self.counters.filled += FRAME as u64;
-        self.expected = self.expected.map(|at| at.wrapping_add(self.ticks(FRAME)));
+        self.expected = self.expected.map(|at| at.wrapping_add(self.ticks(frame)));
         true
     }
 
+    /// Samples given out in a frame.
+    fn frame(&self) -> usize {
+        self.rate as usize / 50
+    }
+
+    /// Samples given out, as counters count them: at [`SAMPLE_RATE`].
+    fn counted(&self, samples: usize) -> u64 {
+        samples as u64 * u64::from(SAMPLE_RATE / self.rate)
+    }
+
     fn ticks(&self, samples: usize) -> u32 {
-        (samples as u64 * u64::from(self.codec.clock_rate()) / u64::from(SAMPLE_RATE)) as u32
+        (samples as u64 * u64::from(self.codec.clock_rate()) / u64::from(self.rate)) as u32
     }
 }

@@ -5,6 +5,8 @@
 mod codec;
 mod conversation;
 mod cost;
+mod g711;
+mod passthrough;
 mod playout;
 mod reorder;
 mod signals;
