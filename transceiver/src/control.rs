@@ -19,8 +19,8 @@ use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
 use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
-    CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest,
-    RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
+    SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
 };
 use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::token::{self, Route, Ufrag};
@@ -32,7 +32,7 @@ use tokio::time::timeout;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::session::{Advertised, Credentials};
-use crate::worker::{Command, CreateSpec, Directory, RestartSpec, Shared, WorkerStats};
+use crate::worker::{Command, CreateSpec, Directory, RestartBy, RestartSpec, Shared, WorkerStats};
 
 /// One worker, as the control server sees it.
 #[derive(Clone, Debug)]
@@ -172,12 +172,6 @@ async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Respo
             "this transceiver takes no new sessions",
         ));
     }
-    if request.kind != CallKind::Realtime {
-        return Err(Refusal::new(
-            ControlCode::UnsupportedOffer,
-            "this transceiver serves realtime calls only",
-        ));
-    }
     let id = SessionId(request.session);
     let shard = ShardId(request.shard);
     let worker = control.worker(shard)?;
@@ -199,6 +193,8 @@ async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Respo
         longest: request
             .max_seconds
             .map(|secs| Duration::from_secs(secs.into())),
+        kind: request.kind,
+        codec: None,
     };
     let (reply, result) = oneshot::channel();
     if let Err(refused) = submit(worker, Command::Create(Box::new(spec), reply)) {
@@ -216,12 +212,16 @@ async fn restart(
 ) -> Result<Response, Refusal> {
     let (id, shard) = control.find(&id)?;
     let request: RestartRequest = read(body).await?;
-    if request.ice.is_some() {
-        return Err(Refusal::new(
-            ControlCode::UnsupportedOffer,
-            "a restart needs the client's whole offer",
-        ));
-    }
+    let by = match request.ice {
+        None => RestartBy::Offer(request.offer),
+        Some(ice) if request.offer.is_empty() => RestartBy::Ice(ice),
+        Some(_) => {
+            return Err(Refusal::new(
+                ControlCode::BadRequest,
+                "a restart has an offer or the client's credentials, not both",
+            ));
+        }
+    };
     let number = Restart(request.restart);
     let credentials = control.credentials(&request.ufrag, id, shard, number)?;
     let spec = RestartSpec {
@@ -229,7 +229,7 @@ async fn restart(
         created: request.created,
         restart: number,
         credentials,
-        offer: request.offer,
+        by,
         advertised: control.advertised(&request.ingresses)?,
     };
     let (reply, result) = oneshot::channel();

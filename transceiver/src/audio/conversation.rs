@@ -12,7 +12,7 @@ use super::backend::{Backend, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
 use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 use super::g711::{self, Law};
-use super::playout::{Playout, PlayoutCounters, PlayoutSettings};
+use super::playout::{OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 use super::reorder::Pushed;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
 
@@ -200,13 +200,7 @@ impl Conversation {
 
     /// The packet that is due at `now`, or `None`. Call until `None`.
     pub fn poll_packet(&mut self, now: Instant) -> Option<RtpOut> {
-        self.advance(now);
-        if !self.playing {
-            return None;
-        }
-        let frame = self.playout.poll(now)?;
-        self.report_playout(now);
-        self.take_outputs(now);
+        let frame = self.next_frame(now)?;
         let length = match &mut self.form {
             Form::Pcm(encoder) => match encoder.encode(&frame.pcm, &mut self.payload) {
                 Ok(length) => length,
@@ -228,6 +222,11 @@ impl Conversation {
             timestamp: frame.timestamp,
             marker: frame.marker,
         })
+    }
+
+    /// Lets the packet that is due at `now` pass for a client that does not listen: nothing is encoded. Returns whether one was due.
+    pub fn skip_packet(&mut self, now: Instant) -> bool {
+        self.next_frame(now).is_some()
     }
 
     /// The next event for the client, a whole JSON text. Call only when the channel can take it; events wait until then.
@@ -256,6 +255,18 @@ impl Conversation {
             playout: self.playout.counters(),
             ..self.counters
         }
+    }
+
+    /// The frame that is due at `now`, taken from the queue and accounted for.
+    fn next_frame(&mut self, now: Instant) -> Option<OutFrame> {
+        self.advance(now);
+        if !self.playing {
+            return None;
+        }
+        let frame = self.playout.poll(now)?;
+        self.report_playout(now);
+        self.take_outputs(now);
+        Some(frame)
     }
 
     /// Moves everything that is due from the client to the backend, and from the backend to the queues.

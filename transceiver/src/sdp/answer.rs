@@ -7,7 +7,8 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::offer::{Offer, OfferError, Role, Section};
+use super::offer::{Offer, OfferError};
+use super::section::{Role, Section, all};
 
 /// What the answer says beside what the engine negotiated.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +41,14 @@ pub fn compose(offer: &Offer, engine: &str, parts: &AnswerParts<'_>) -> Result<S
         "v=0\r\no=- {} {} IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n",
         parts.origin, parts.version
     );
-    if offer.bundled {
-        out.push_str("a=group:BUNDLE");
-        for section in offer.sections.iter().filter(|s| s.role != Role::Rejected) {
-            let _ = write!(out, " {}", section.mid.as_deref().unwrap_or_default());
-        }
-        out.push_str("\r\n");
+    // Only a group that was offered is answered, with those of its sections that are served (RFC 9143 section 7.3); never an empty one.
+    let served = offer.sections.iter().filter(|s| s.role != Role::Rejected);
+    let grouped: Vec<&str> = served
+        .filter(|section| section.grouped)
+        .filter_map(|section| section.mid.as_deref())
+        .collect();
+    if !grouped.is_empty() {
+        let _ = write!(out, "a=group:BUNDLE {}\r\n", grouped.join(" "));
     }
     if offer.session_attribute("extmap-allow-mixed").is_some() {
         out.push_str("a=extmap-allow-mixed\r\n");
@@ -65,7 +68,14 @@ pub fn compose(offer: &Offer, engine: &str, parts: &AnswerParts<'_>) -> Result<S
             })?;
         write_media_line(&mut out, section, lines, default);
         write_transport(&mut out, section, lines, parts);
-        for line in lines.iter().skip(1).filter(|line| is_negotiated(line)) {
+        // Who does not send has no stream to name (RFC 8829 section 5.3.1).
+        let sends = !lines
+            .iter()
+            .any(|l| ["a=recvonly", "a=inactive"].contains(l));
+        let mine =
+            |line: &&&str| sends || !["a=msid:", "a=ssrc"].iter().any(|p| line.starts_with(p));
+        let negotiated = lines.iter().skip(1).filter(|line| is_negotiated(line));
+        for line in negotiated.filter(mine) {
             let _ = write!(out, "{line}\r\n");
         }
     }
@@ -116,6 +126,10 @@ fn write_rejected(out: &mut String, section: &Section) {
     }
     if section.protocol.contains("RTP/") {
         out.push_str("a=inactive\r\n");
+        // Strict parsers want every format explained, also where it means nothing any more.
+        for map in all(&section.attributes, "rtpmap") {
+            let _ = write!(out, "a=rtpmap:{map}\r\n");
+        }
     }
 }
 

@@ -2,11 +2,15 @@
 //!
 //! The engine's parser is strict: a `BUNDLE` group, a `mid` and a direction in every section, one profile, no unknown
 //! section. Embedded clients and odd browsers' offers lack some of these and are still perfectly servable. So [`Offer`]
-//! reads the client's text leniently, picks the sections that this service speaks, and writes a plain offer of just those;
-//! [`answer`](compose) puts the engine's answer back into the shape of the client's offer.
+//! reads the client's text, forgives what is missing and refuses what is wrong, picks the sections that this service speaks, and writes a
+//! plain offer of just those; [`answer`](compose) puts the engine's answer back into the shape of the client's offer.
 
 mod answer;
+mod engine;
 mod offer;
+mod section;
+mod strict;
 
 pub use answer::{AnswerParts, compose};
-pub use offer::{Offer, OfferError, Role};
+pub use offer::{Offer, OfferError, Purpose};
+pub use section::Role;

@@ -18,18 +18,19 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId};
+use firsthop_shared::control::CallKind;
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{IcePassword, Ufrag};
 use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
-use crate::audio::ConversationCounters;
+use crate::audio::{Codec, ConversationCounters};
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::life::{EndReason, Life, Limit, LimitStep, State};
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
-use crate::sdp::Role;
+use crate::sdp::Offer;
 
 use early::{Early, alert_in_the_clear};
 use voice::Voice;
@@ -78,6 +79,10 @@ pub struct NewSession<'a> {
     pub seed: u64,
     /// How long it may take; [`SESSION_MAX`](crate::limits::SESSION_MAX) at most.
     pub longest: Duration,
+    /// What kind of call it is.
+    pub kind: CallKind,
+    /// The codec that is taken when the client offers it; otherwise, and without one, the best that it offers.
+    pub codec: Option<Codec>,
 }
 
 /// A packet of the client's, as a record brought it.
@@ -138,8 +143,10 @@ pub struct Session {
     /// Where this input's packets begin in the outbox.
     sends_begin: usize,
     answers: u64,
-    /// The media sections as the engine knows them: a later offer must begin with these.
-    layout: Vec<(Role, String)>,
+    kind: CallKind,
+    /// The client's last offer, less what nobody asks for any more: a later one must begin with the same sections. Nothing only until the
+    /// first is answered.
+    offer: Option<Offer>,
     drops: u64,
     /// A fault for tests of what a panic does to the neighbours.
     #[cfg(test)]

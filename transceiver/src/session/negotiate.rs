@@ -3,19 +3,23 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use firsthop_shared::control::IceCredentials;
 use str0m::change::SdpOffer;
+use str0m::format::{CodecConfig, FormatParams};
+use str0m::media::Frequency;
 use str0m::{Candidate, Input, RtcConfig};
 
 use super::early::Early;
 use super::voice::Voice;
 use super::{Advertised, Credentials, NewSession, Outbox, Session};
+use crate::audio::Codec;
 use crate::channel::Channel;
 use crate::dtls::Identity;
 use crate::hops::Paths;
 use crate::life::{Life, Limit};
 use crate::limits;
 use crate::proof::Checks;
-use crate::sdp::{AnswerParts, Offer, OfferError, compose};
+use crate::sdp::{AnswerParts, Offer, OfferError, Purpose, compose};
 
 impl Session {
     /// Makes a session and the answer to its client's offer.
@@ -28,20 +32,27 @@ impl Session {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(Self, String), OfferError> {
-        let offer = Offer::parse(new.offer)?;
-        let rtc = RtcConfig::new()
+        let purpose = Purpose {
+            kind: new.kind,
+            codec: new.codec,
+        };
+        let offer = Offer::parse_for(new.offer, purpose)?;
+        let codec = offer.codec().unwrap_or(Codec::Opus);
+        let mut config = RtcConfig::new()
             .set_crypto_provider(identity.provider())
             .set_dtls_cert(identity.certificate())
             .set_local_ice_credentials(new.credentials.to_engine())
             .set_rtp_mode(true)
             .clear_codecs()
-            .enable_opus(true, false)
             // Transport-wide congestion control costs a third of a packet's CPU and gives audio nothing.
             .clear_extension_map()
             .set_extension(1, str0m::rtp::Extension::AudioLevel)
             .set_extension(4, str0m::rtp::Extension::RtpMid)
-            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
-            .build(now);
+            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX);
+        if let Some(pt) = offer.payload_type() {
+            engine_codec(config.codec_config(), codec, pt);
+        }
+        let rtc = config.build(now);
         let channel = Channel::new(offer.channel_message_max(), now);
         let mut session = Self {
             id: new.id,
@@ -53,7 +64,7 @@ impl Session {
             paths: Paths::default(),
             checks: Checks::default(),
             channel,
-            voice: Voice::new(new.seed),
+            voice: Voice::new(new.seed, codec),
             life: Life::new(now),
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             engine_deadline: now,
@@ -61,12 +72,14 @@ impl Session {
             early: Early::default(),
             sends_begin: 0,
             answers: 0,
-            layout: Vec::new(),
+            kind: new.kind,
+            offer: None,
             drops: 0,
             #[cfg(test)]
             panic_next: false,
         };
         let answer = session.negotiate(&offer, session.credentials, &new.advertised, now, out)?;
+        session.offer = Some(offer);
         Ok((session, answer))
     }
 
@@ -86,17 +99,52 @@ impl Session {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<String, OfferError> {
-        let offer = Offer::parse(offer)?;
+        let purpose = Purpose {
+            kind: self.kind,
+            codec: self.offer.as_ref().and_then(Offer::codec),
+        };
+        let offer = Offer::parse_for(offer, purpose)?;
         // The engine takes the client's new credentials before it looks at the sections: what it would refuse then must not
         // reach it, or the call would be left between two sets of credentials.
-        if !offer.layout().starts_with(&self.layout) {
-            return Err(OfferError::Malformed(
-                "a later offer keeps the sections of the first in their order, with their mid (RFC 8829 section 5.2.2)"
-                    .to_owned(),
-            ));
+        if let Some(first) = &self.offer {
+            if !offer.layout().starts_with(&first.layout()) {
+                return Err(OfferError::Malformed(
+                    "a later offer keeps the sections of the first in their order, with their mid (RFC 8829 section 5.2.2)"
+                        .to_owned(),
+                ));
+            }
+            if offer.codec() != first.codec() || offer.payload_type() != first.payload_type() {
+                return Err(OfferError::Malformed(
+                    "a later offer keeps the audio codec that was agreed on, and its payload type"
+                        .to_owned(),
+                ));
+            }
         }
         let answer = self.negotiate(&offer, credentials, advertised, now, out)?;
         self.channel.renegotiated(offer.channel_message_max());
+        self.offer = Some(offer);
+        Ok(answer)
+    }
+
+    /// Restarts ICE for a client that sent its new credentials without an offer (RFC 9725 section 4.3.3): its last offer is taken again,
+    /// with these in it. DTLS and media go on as they are.
+    ///
+    /// # Errors
+    /// [`OfferError`] when a credential is not one; the session goes on as it was.
+    pub fn restart_ice(
+        &mut self,
+        credentials: Credentials,
+        client: &IceCredentials,
+        advertised: &[Advertised],
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<String, OfferError> {
+        let last = self.offer.as_ref().ok_or_else(|| {
+            OfferError::Malformed("there is no offer whose ICE could be restarted".to_owned())
+        })?;
+        let offer = last.with_ice(client)?;
+        let answer = self.negotiate(&offer, credentials, advertised, now, out)?;
+        self.offer = Some(offer);
         Ok(answer)
     }
 
@@ -128,7 +176,6 @@ impl Session {
             offer.ice_password().to_owned(),
         );
         let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
-        self.layout = offer.layout();
         self.answers += 1;
         let candidates: Vec<SocketAddr> = advertised.iter().map(|a| a.address).collect();
         let text = compose(
@@ -164,4 +211,24 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Tells the engine of the one codec that the call has, under the client's payload type: an answer to a client that only sends would
+/// otherwise name the engine's own.
+fn engine_codec(config: &mut CodecConfig, codec: Codec, pt: u8) {
+    use str0m::format::Codec as EngineCodec;
+    let (engine, frequency, channels) = match codec {
+        Codec::Opus => (EngineCodec::Opus, Frequency::FORTY_EIGHT_KHZ, Some(2)),
+        Codec::Pcmu => (EngineCodec::PCMU, Frequency::EIGHT_KHZ, None),
+        Codec::Pcma => (EngineCodec::PCMA, Frequency::EIGHT_KHZ, None),
+    };
+    let format = match codec {
+        Codec::Opus => FormatParams {
+            min_p_time: Some(10),
+            use_inband_fec: Some(true),
+            ..FormatParams::default()
+        },
+        Codec::Pcmu | Codec::Pcma => FormatParams::default(),
+    };
+    config.add_config(pt.into(), None, engine, frequency, channels, format);
 }

@@ -46,9 +46,9 @@ struct Media {
 
 impl Voice {
     /// Everything random about the session's audio comes from `seed`.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, codec: Codec) -> Self {
         let settings = ConversationSettings {
-            codec: Codec::Opus,
+            codec,
             encoder: EncoderSettings::default(),
             playout: Echo::playout_settings(),
         };
@@ -204,30 +204,32 @@ impl Voice {
         let Some(conversation) = &mut self.conversation else {
             return false;
         };
-        // A client that does not receive still speaks: its frames are taken, and go nowhere. They use no sequence numbers up
-        // either: SRTP tells its rollover counter from them, and loses it over a hole of 32,768 (RFC 3711 section 3.3.1).
-        while let Some(packet) = conversation.poll_packet(now) {
-            let media = self.media.as_ref().filter(|media| media.sends);
-            let mut api = rtc.direct_api();
-            let Some((media, stream)) =
-                media.and_then(|m| Some((m, api.stream_tx_by_mid(m.mid, None)?)))
-            else {
+        let mut api = rtc.direct_api();
+        let media = self.media.as_ref().filter(|media| media.sends);
+        let Some((media, stream)) =
+            media.and_then(|m| Some((m, api.stream_tx_by_mid(m.mid, None)?)))
+        else {
+            // A client that does not receive still speaks: its frames are taken, and go nowhere. They use no sequence numbers up
+            // either: SRTP tells its rollover counter from them, and loses it over a hole of 32,768 (RFC 3711 section 3.3.1).
+            while conversation.skip_packet(now) {
                 self.gap = true;
-                continue;
-            };
-            let write = RtpWrite::new(
-                media.pt,
-                self.sequence.into(),
-                packet.timestamp,
-                now,
-                packet.payload,
-            );
-            let marker = packet.marker || std::mem::take(&mut self.gap);
-            stream.write_rtp(write.marker(marker));
-            self.sequence += 1;
-            return true;
-        }
-        false
+            }
+            return false;
+        };
+        let Some(packet) = conversation.poll_packet(now) else {
+            return false;
+        };
+        let write = RtpWrite::new(
+            media.pt,
+            self.sequence.into(),
+            packet.timestamp,
+            now,
+            packet.payload,
+        );
+        let marker = packet.marker || std::mem::take(&mut self.gap);
+        stream.write_rtp(write.marker(marker));
+        self.sequence += 1;
+        true
     }
 
     /// When the next frame, timer or concealment is due.

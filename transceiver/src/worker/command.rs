@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firsthop_shared::address::{Restart, SessionId, ShardId};
-use firsthop_shared::control::ControlError;
+use firsthop_shared::control::{CallKind, ControlError, IceCredentials};
 use tokio::sync::oneshot;
 
+use crate::audio::Codec;
 use crate::session::{Advertised, Credentials};
 
 /// A session to make. The control server has checked the ufrag and looked the ingresses up.
@@ -28,6 +29,19 @@ pub struct CreateSpec {
     pub advertised: Vec<Advertised>,
     /// How long the session may take; nothing means our own limit alone.
     pub longest: Option<Duration>,
+    /// What kind of call it is.
+    pub kind: CallKind,
+    /// The codec that is taken when the client offers it.
+    pub codec: Option<Codec>,
+}
+
+/// What a client restarts ICE with.
+#[derive(Clone, Debug)]
+pub enum RestartBy {
+    /// A whole offer.
+    Offer(String),
+    /// Its new credentials alone.
+    Ice(IceCredentials),
 }
 
 /// An ICE restart.
@@ -41,8 +55,8 @@ pub struct RestartSpec {
     pub restart: Restart,
     /// Our new ICE credentials.
     pub credentials: Credentials,
-    /// The client's new offer.
-    pub offer: String,
+    /// What the client sent.
+    pub by: RestartBy,
     /// The addresses to advertise, best first.
     pub advertised: Vec<Advertised>,
 }

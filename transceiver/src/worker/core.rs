@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{BootId, Hop, Networks, Restart, SessionId, ShardId};
-use firsthop_shared::control::{ControlCode, ControlError};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::replay::{Refused, ReplayFilter};
 use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
 
-use super::command::{Command, CreateSpec, Directory, RestartSpec};
+use super::command::Directory;
 use super::egress::Egress;
 use super::stats::Counters;
 use crate::dtls::Identity;
@@ -22,8 +21,7 @@ use crate::hops::Destination;
 use crate::life::{EndReason, State};
 use crate::limits;
 use crate::reason::{Drops, Reason};
-use crate::sdp::OfferError;
-use crate::session::{Arrival, NewSession, Outbox, Session};
+use crate::session::{Arrival, Outbox, Session};
 
 /// What all workers share and what changes when a file does.
 #[derive(Clone, Debug)]
@@ -49,28 +47,28 @@ pub struct CoreSettings {
     pub epoch: Instant,
 }
 
-struct Slot {
-    session: Session,
-    client: Option<String>,
+pub(super) struct Slot {
+    pub(super) session: Session,
+    pub(super) client: Option<String>,
     /// The restart of the ufrag in use.
-    restart: Restart,
+    pub(super) restart: Restart,
     /// The deadline that stands in the heap for this session.
-    armed: Option<Instant>,
-    state: State,
+    pub(super) armed: Option<Instant>,
+    pub(super) state: State,
 }
 
 /// A worker without its socket.
 pub struct Core {
-    settings: CoreSettings,
+    pub(super) settings: CoreSettings,
     shared: Shared,
-    identity: &'static Identity,
-    sessions: HashMap<SessionId, Slot>,
+    pub(super) identity: &'static Identity,
+    pub(super) sessions: HashMap<SessionId, Slot>,
     timers: BinaryHeap<Reverse<(Instant, SessionId)>>,
     replay: ReplayFilter,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     egress: Egress,
-    counters: Counters,
-    random: fn() -> u64,
+    pub(super) counters: Counters,
+    pub(super) random: fn() -> u64,
     unknown: UnknownBudget,
 }
 
@@ -169,123 +167,6 @@ impl Core {
         });
     }
 
-    /// Carries a command out, and answers it.
-    pub fn command(&mut self, command: Command, now: Instant) {
-        match command {
-            // Who asked may have gone: then nobody hears the answer, and the session is reaped.
-            Command::Create(spec, reply) => {
-                let id = spec.id;
-                let result = self.create(*spec, now);
-                if result.is_err() {
-                    self.counters.refused += 1;
-                    if !self.sessions.contains_key(&id) {
-                        self.settings.directory.release(id);
-                    }
-                }
-                let _ = reply.send(result);
-            }
-            Command::Restart(spec, reply) => {
-                let _ = reply.send(self.restart(&spec, now));
-            }
-            Command::Look { id, created, reply } => {
-                let slot = self.sessions.get(&id);
-                let ours = slot.filter(|slot| slot.session.created() == created);
-                let _ = reply.send(ours.map(|slot| slot.restart));
-            }
-            Command::HangUp { id, created, reply } => {
-                let ours = self.is_session(id, created);
-                if ours {
-                    self.with(id, now, |session, out| {
-                        session.end(EndReason::HungUp, now, out);
-                    });
-                }
-                let _ = reply.send(ours);
-            }
-        }
-    }
-
-    fn create(&mut self, spec: CreateSpec, now: Instant) -> Result<String, ControlError> {
-        if self.sessions.len() >= self.settings.capacity {
-            return Err(ControlError::new(ControlCode::Full, "the worker is full"));
-        }
-        if self.sessions.contains_key(&spec.id) {
-            return Err(ControlError::new(
-                ControlCode::SessionExists,
-                "the session id is taken",
-            ));
-        }
-        let seed = (self.random)();
-        let identity = self.identity;
-        let outbox = &mut self.outbox;
-        let new = NewSession {
-            id: spec.id,
-            created: spec.created,
-            credentials: spec.credentials,
-            offer: &spec.offer,
-            advertised: spec.advertised,
-            seed,
-            longest: spec.longest.unwrap_or(limits::SESSION_MAX),
-        };
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            Session::create(identity, new, now, outbox)
-        }));
-        let (session, answer) = match made {
-            Ok(Ok(made)) => made,
-            Ok(Err(error)) => return Err(refusal(&error)),
-            Err(_) => {
-                tracing::error!(session = spec.id.0, "an offer made the engine panic");
-                return Err(internal("the offer could not be processed"));
-            }
-        };
-        self.counters.created += 1;
-        self.counters.states[State::Created as usize] += 1;
-        self.sessions.insert(
-            spec.id,
-            Slot {
-                session,
-                client: spec.client,
-                restart: Restart(0),
-                armed: None,
-                state: State::Created,
-            },
-        );
-        self.settle(spec.id, now);
-        Ok(answer)
-    }
-
-    fn restart(&mut self, spec: &RestartSpec, now: Instant) -> Result<String, ControlError> {
-        let gone = || ControlError::new(ControlCode::UnknownSession, "there is no such session");
-        if !self.is_session(spec.id, spec.created) {
-            return Err(gone());
-        }
-        // A slower restart must not take the ufrag back that a faster one has told the client.
-        let in_use = self.sessions.get(&spec.id).map(|slot| slot.restart);
-        if in_use.is_some_and(|in_use| spec.restart.0 <= in_use.0) {
-            return Err(ControlError::new(
-                ControlCode::StaleRestart,
-                "the restart's number is not above that of the ufrag in use",
-            ));
-        }
-        let result = self
-            .with(spec.id, now, |session, out| {
-                session.restart(spec.credentials, &spec.offer, &spec.advertised, now, out)
-            })
-            .ok_or_else(|| internal("the session failed"))?;
-        if let Some(slot) = self.sessions.get_mut(&spec.id)
-            && slot.session.ufrag() == spec.credentials.ufrag
-        {
-            slot.restart = spec.restart;
-        }
-        self.counters.restarts += u64::from(result.is_ok());
-        result.map_err(|error| refusal(&error))
-    }
-
-    fn is_session(&self, id: SessionId, created: u64) -> bool {
-        self.sessions
-            .get(&id)
-            .is_some_and(|slot| slot.session.created() == created)
-    }
-
     /// Serves timers that are due, up to [`limits::TIMERS_PER_TURN`] and as long as the trunks have room; returns whether more
     /// are due.
     pub fn timers(&mut self, now: Instant) -> bool {
@@ -336,7 +217,7 @@ impl Core {
     }
 
     /// Calls into one session. A panic ends that session and no other.
-    fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         id: SessionId,
         now: Instant,
@@ -361,7 +242,7 @@ impl Core {
     }
 
     /// After a call into a session: packets go to the trunk, the timer is set, an ended session leaves.
-    fn settle(&mut self, id: SessionId, now: Instant) {
+    pub(super) fn settle(&mut self, id: SessionId, now: Instant) {
         self.forward(id);
         let Some(slot) = self.sessions.get_mut(&id) else {
             return;
@@ -528,18 +409,6 @@ fn on_grid(epoch: Instant, at: Instant) -> Instant {
     let past = at.saturating_duration_since(epoch).as_nanos();
     let point = past.div_ceil(step) * step;
     epoch + Duration::from_nanos(u64::try_from(point).unwrap_or(u64::MAX))
-}
-
-fn refusal(error: &OfferError) -> ControlError {
-    let code = match error {
-        OfferError::Malformed(_) => ControlCode::BadOffer,
-        OfferError::Unsupported(_) => ControlCode::UnsupportedOffer,
-    };
-    ControlError::new(code, error.to_string())
-}
-
-fn internal(message: &str) -> ControlError {
-    ControlError::new(ControlCode::Internal, message)
 }
 
 /// How many unknown-session records may still leave in this second.

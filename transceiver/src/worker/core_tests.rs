@@ -8,6 +8,9 @@ use firsthop_shared::token::{self, Route};
 use firsthop_shared::trunk::DatagramBuilder;
 use tokio::sync::oneshot;
 
+use firsthop_shared::control::{CallKind, ControlCode, ControlError};
+
+use super::super::command::{Command, CreateSpec, RestartBy, RestartSpec};
 use super::*;
 use crate::session::{Advertised, Credentials};
 
@@ -90,6 +93,8 @@ impl Rig {
                 address: ([203, 0, 113, 10], 3_478).into(),
             }],
             longest: None,
+            kind: CallKind::Realtime,
+            codec: None,
         };
         let (reply, mut result) = oneshot::channel();
         self.core
@@ -103,7 +108,7 @@ impl Rig {
             created: CREATED,
             restart: Restart(restart),
             credentials: self.credentials_of(1, restart),
-            offer: offer.to_owned(),
+            by: RestartBy::Offer(offer.to_owned()),
             advertised: Vec::new(),
         };
         let (reply, mut result) = oneshot::channel();
@@ -530,6 +535,8 @@ fn malformed_offers_are_refused_and_leave_nothing() {
             offer,
             advertised: Vec::new(),
             longest: None,
+            kind: CallKind::Realtime,
+            codec: None,
         };
         let (reply, mut result) = oneshot::channel();
         rig.core

@@ -3,13 +3,14 @@
 //! [`Core`] decides everything and touches no socket and no clock; `run` feeds it in turns. Sessions need no lock, because
 //! the kernel delivers a shard's datagrams to its own worker.
 
+mod carry;
 mod command;
 mod core;
 mod egress;
 mod run;
 mod stats;
 
-pub use command::{Command, CreateSpec, Directory, RestartSpec};
+pub use command::{Command, CreateSpec, Directory, RestartBy, RestartSpec};
 pub use core::{Core, CoreSettings, Shared};
 pub use egress::Egress;
 pub use run::{Worker, spawn};

@@ -14,11 +14,13 @@ use firsthop_shared::address::{
     BootId, ClientAddr, ClusterId, FlowHandle, IngressId, OwnerAddr, Restart, SessionId, ShardId,
 };
 use firsthop_shared::control::{
-    CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, SessionInfo, Status,
+    CallKind, ControlCode, ControlError, CreateRequest, CreateResponse, IceCredentials,
+    RestartRequest, RestartResponse, SessionInfo, Status,
 };
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token::{self, Route};
 use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
+use str0m::media::Direction;
 use str0m::net::{Protocol, Receive};
 use str0m::{Input, Output};
 
@@ -185,12 +187,23 @@ impl Signaling {
 }
 
 fn request(process: &Process, session: u32, shard: u8, offer: &str) -> CreateRequest {
+    request_of(process, session, shard, 0, offer)
+}
+
+/// The same with a ufrag for a restart.
+fn request_of(
+    process: &Process,
+    session: u32,
+    shard: u8,
+    restart: u8,
+    offer: &str,
+) -> CreateRequest {
     let keyring = DataKeyring::parse(&masters().data_toml()).expect("a keyring");
     let route = Route {
         cluster: ClusterId(1),
         owner: OwnerAddr::new(process.trunk),
         shard: ShardId(shard),
-        restart: Restart(0),
+        restart: Restart(restart),
         session: SessionId(session),
     };
     CreateRequest {
@@ -549,6 +562,66 @@ fn refusals_have_their_status_and_their_code() {
         assert_eq!(signaling.send(signaling.http.get(process.url(path))).0, 200);
     }
     assert_eq!(signaling.hang_up(&process, 99), 404);
+    let (status, log) = process.stop();
+    assert!(status.success());
+    assert_quiet(&log);
+}
+
+#[test]
+fn a_call_of_either_kind_is_restarted_by_the_client_s_credentials_alone() {
+    let process = Process::start("restart", &[]);
+    let signaling = Signaling::new();
+    let restart = |id: u32, number: u8, offer: &str, ice: Option<(&str, &str)>| {
+        let fresh = request_of(&process, id, 0, number, offer);
+        let body = RestartRequest {
+            created: peer::CREATED,
+            ufrag: fresh.ufrag.clone(),
+            restart: number,
+            offer: offer.to_owned(),
+            ingresses: vec![0, 1],
+            ice: ice.map(|(ufrag, password)| IceCredentials {
+                ufrag: ufrag.to_owned(),
+                password: password.to_owned(),
+            }),
+        };
+        let url = process.url(&format!("/v1/sessions/{id}/restart"));
+        let post = signaling.http.post(url).bearer_auth(SECRET).json(&body);
+        (signaling.send(post), fresh.ufrag)
+    };
+    let good = Some(("wxyz", "abcdefghijklmnopqrstuv"));
+    for (id, kind) in [(1, CallKind::Realtime), (2, CallKind::Whip)] {
+        let mut client = Client::new(Instant::now());
+        client.direction = Direction::SendOnly;
+        let (offer, _) = client.offer(kind == CallKind::Realtime);
+        let create = CreateRequest {
+            kind,
+            ..request(&process, id, 0, &offer)
+        };
+        let (status, body) = signaling.create(&process, &create);
+        assert_eq!(status, 201, "{body}");
+        let first: CreateResponse = serde_json::from_str(&body).expect("an answer");
+        for (number, offer, ice, expected) in [
+            (1, "", Some(("abc", "abcdefghijklmnopqrstuv")), 400),
+            (1, "", Some(("wxyz", "short")), 400),
+            (1, offer.as_str(), good, 400),
+            (1, "", None, 400),
+            (0, "", good, 409),
+        ] {
+            let ((status, body), _) = restart(id, number, offer, ice);
+            assert_eq!(status, expected, "{body}");
+        }
+        let ((status, body), ufrag) = restart(id, 1, "", good);
+        assert_eq!(status, 200, "{body}");
+        let again: RestartResponse = serde_json::from_str(&body).expect("an answer");
+        assert!(again.answer.contains(&format!("a=ice-ufrag:{ufrag}\r\n")));
+        assert_ne!(first.answer, again.answer);
+        let sections = |sdp: &str| sdp.matches("\r\nm=").count();
+        assert_eq!(sections(&first.answer), sections(&again.answer));
+        let path = format!("/v1/sessions/{id}?created={}", peer::CREATED);
+        let info: SessionInfo =
+            serde_json::from_str(&signaling.get(&process, &path).1).expect("a session");
+        assert_eq!(info.restart, 1);
+    }
     let (status, log) = process.stop();
     assert!(status.success());
     assert_quiet(&log);

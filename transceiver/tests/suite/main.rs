@@ -2,9 +2,12 @@
 
 mod audio;
 mod calls;
+mod codecs;
 mod control_port;
 mod cost;
 mod hostile;
 mod loopback;
 mod offers;
 mod peer;
+mod strict;
+mod whip;

@@ -3,17 +3,23 @@
 use std::time::Instant;
 
 use firsthop_shared::address::SessionId;
+use firsthop_shared::control::CallKind;
 use firsthop_transceiver::sdp::OfferError;
 use proptest::prelude::*;
 
 use firsthop_transceiver::limits;
 
-use crate::peer::{credentials, make_session, two_ingresses};
+use crate::peer::{credentials, make_session, make_session_with, two_ingresses};
 
 const CHROME: &str = include_str!("../offers/chrome.sdp");
 const FIREFOX: &str = include_str!("../offers/firefox.sdp");
 const AIORTC: &str = include_str!("../offers/aiortc.sdp");
 const EMBEDDED: &str = include_str!("../offers/embedded.sdp");
+/// Captured from aiortc 1.14, its codecs restricted to one.
+const PCMU: &str = include_str!("../offers/pcmu.sdp");
+const PCMA: &str = include_str!("../offers/pcma.sdp");
+/// Captured from the same, as a WHIP client offers.
+const WHIP: &str = include_str!("../offers/whip.sdp");
 
 fn answer(offer: &str) -> Result<String, OfferError> {
     let offer = offer.replace('\n', "\r\n");
@@ -103,6 +109,46 @@ fn aiortc_s_offer_is_answered() {
         sections[1][0].starts_with("m=application 3478 DTLS/SCTP 5000"),
         "{text}"
     );
+}
+
+#[test]
+fn an_offer_of_one_law_of_g711_alone_is_answered_with_it() {
+    for (offer, media, map) in [
+        (
+            PCMU,
+            "m=audio 3478 UDP/TLS/RTP/SAVPF 0",
+            "a=rtpmap:0 PCMU/8000",
+        ),
+        (
+            PCMA,
+            "m=audio 3478 UDP/TLS/RTP/SAVPF 8",
+            "a=rtpmap:8 PCMA/8000",
+        ),
+    ] {
+        let text = answer(offer).expect("an answer");
+        let sections = sections(&text);
+        assert_eq!(sections[0][0], media);
+        assert!(sections[0].contains(&map), "{text}");
+        assert!(sections[0].contains(&"a=sendrecv"), "{text}");
+        let maps = text.lines().filter(|l| l.starts_with("a=rtpmap")).count();
+        assert_eq!(maps, 1, "{text}");
+        assert!(sections[1][0].starts_with("m=application 3478 "), "{text}");
+    }
+}
+
+#[test]
+fn a_whip_client_s_offer_is_answered_recvonly() {
+    let offer = WHIP.replace('\n', "\r\n");
+    let now = Instant::now();
+    let made = make_session_with(SessionId(1), &offer, &two_ingresses(), now, |new| {
+        new.kind = CallKind::Whip;
+    });
+    let text = made.expect("an answer").1;
+    let sections = sections(&text);
+    assert_eq!(sections.len(), 1);
+    assert_eq!(sections[0][0], "m=audio 3478 UDP/TLS/RTP/SAVPF 96");
+    assert!(sections[0].contains(&"a=recvonly"), "{text}");
+    assert!(sections[0].contains(&"a=setup:passive"), "{text}");
 }
 
 #[test]
@@ -211,7 +257,7 @@ proptest! {
 
     #[test]
     fn a_damaged_offer_is_answered_or_refused_and_never_panics(
-        offer in prop_oneof![Just(CHROME), Just(FIREFOX), Just(AIORTC), Just(EMBEDDED)],
+        offer in prop_oneof![Just(CHROME), Just(FIREFOX), Just(AIORTC), Just(EMBEDDED), Just(PCMU), Just(WHIP)],
         damages in prop::collection::vec(damage(), 1..12),
     ) {
         let text = apply(offer, &damages);

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use firsthop_shared::address::{
     ClientAddr, ClusterId, FlowHandle, Hop, IngressId, OwnerAddr, Restart, SessionId, ShardId,
 };
+use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token::{self, Route};
+use firsthop_transceiver::audio::{Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD};
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::State;
 use firsthop_transceiver::limits;
@@ -174,8 +176,11 @@ pub(crate) struct Client {
     pub(crate) next_frame: Option<Instant>,
     sequence: u64,
     timestamp: u32,
-    encoder: opus::Encoder,
-    decoder: opus::Decoder,
+    codec: Codec,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// Where the offer's audio goes.
+    pub(crate) direction: Direction,
 }
 
 type LoseUp = Box<dyn FnMut(&Arrival, &[u8]) -> bool>;
@@ -227,15 +232,29 @@ pub(crate) fn make_session(
     longest: Duration,
     now: Instant,
 ) -> Result<(Session, String), OfferError> {
-    let new = NewSession {
+    make_session_with(id, offer, ingresses, now, |new| new.longest = longest)
+}
+
+/// The same with what a test has to say about the session.
+pub(crate) fn make_session_with(
+    id: SessionId,
+    offer: &str,
+    ingresses: &[Advertised],
+    now: Instant,
+    edit: impl FnOnce(&mut NewSession<'_>),
+) -> Result<(Session, String), OfferError> {
+    let mut new = NewSession {
         id,
         created: CREATED,
         credentials: credentials(id, 0),
         offer,
         advertised: ingresses.to_vec(),
         seed: 0x1234_5678_9abc_def0,
-        longest,
+        longest: limits::SESSION_MAX,
+        kind: CallKind::Realtime,
+        codec: None,
     };
+    edit(&mut new);
     let mut out = Outbox::default();
     let made = Session::create(Identity::process().expect("identity"), new, now, &mut out)?;
     assert!(out.sends.is_empty(), "nothing leaves before a check came");
@@ -244,14 +263,24 @@ pub(crate) fn make_session(
 
 impl Client {
     pub(crate) fn new(now: Instant) -> Self {
+        Self::with_codec(now, Codec::Opus)
+    }
+
+    /// A client that offers this codec and no other.
+    pub(crate) fn with_codec(now: Instant, codec: Codec) -> Self {
         let identity = Identity::process().expect("an identity");
         let local = addr("192.168.1.5:40000");
-        let mut rtc = RtcConfig::new()
+        let mut config = RtcConfig::new()
             .set_crypto_provider(identity.provider())
             .set_rtp_mode(true)
-            .clear_codecs()
-            .enable_opus(true, false)
-            .build(now);
+            .clear_codecs();
+        let codecs = config.codec_config();
+        match codec {
+            Codec::Opus => codecs.enable_opus(true, false),
+            Codec::Pcmu => codecs.enable_pcmu(true, false),
+            Codec::Pcma => codecs.enable_pcma(true, false),
+        }
+        let mut rtc = config.build(now);
         rtc.add_local_candidate(Candidate::host(local, "udp").expect("a candidate"));
         Self {
             rtc,
@@ -268,15 +297,16 @@ impl Client {
             next_frame: None,
             sequence: 1_000,
             timestamp: 77,
-            encoder: opus::Encoder::new(48_000, opus::Channels::Mono, opus::Application::Voip)
-                .expect("an encoder"),
-            decoder: opus::Decoder::new(48_000, opus::Channels::Mono).expect("a decoder"),
+            codec,
+            encoder: Encoder::new(codec, EncoderSettings::default()).expect("an encoder"),
+            decoder: Decoder::new(codec).expect("a decoder"),
+            direction: Direction::SendRecv,
         }
     }
 
     pub(crate) fn offer(&mut self, channel: bool) -> (String, SdpPendingOffer) {
         let mut api = self.rtc.sdp_api();
-        self.mid = Some(api.add_media(MediaKind::Audio, Direction::SendRecv, None, None, None));
+        self.mid = Some(api.add_media(MediaKind::Audio, self.direction, None, None, None));
         if channel {
             self.channel = Some(api.add_channel(self.label.clone()));
         }
@@ -311,12 +341,12 @@ impl Client {
                 self.heard.events.push((now, text));
             }
             Event::RtpPacket(packet) => {
-                let mut pcm = [0i16; 5_760];
+                let mut pcm = Vec::new();
                 let samples = self
                     .decoder
-                    .decode(&packet.payload, &mut pcm, false)
-                    .expect("Opus");
-                let energy: f32 = pcm[..samples].iter().map(|s| f32::from(*s).powi(2)).sum();
+                    .decode(&packet.payload, &mut pcm)
+                    .expect("a payload of the codec");
+                let energy: f32 = pcm.iter().map(|s| f32::from(*s).powi(2)).sum();
                 self.heard
                     .audio
                     .push((now, (energy / samples as f32).sqrt()));
@@ -329,14 +359,16 @@ impl Client {
 
     pub(crate) fn speak(&mut self, now: Instant) {
         let Some(mid) = self.mid else { return };
-        let silent;
-        let pcm = if self.speaking {
-            self.speaker.frame()
-        } else {
-            silent = vec![0i16; 960];
-            silent
-        };
-        let payload = self.encoder.encode_vec(&pcm, 1_275).expect("Opus");
+        let mut pcm = [0; FRAME];
+        if self.speaking {
+            let wide = self.speaker.frame();
+            for (to, pair) in pcm.iter_mut().zip(wide.chunks_exact(2)) {
+                *to = pair[0].midpoint(pair[1]);
+            }
+        }
+        let mut payload = [0; MAX_PAYLOAD];
+        let length = self.encoder.encode(&pcm, &mut payload).expect("encoded");
+        let payload = payload[..length].to_vec();
         let pt = *self.pt.get_or_insert_with(|| {
             self.rtc
                 .media(mid)
@@ -355,7 +387,7 @@ impl Client {
             payload,
         ));
         self.sequence += 1;
-        self.timestamp = self.timestamp.wrapping_add(960);
+        self.timestamp = self.timestamp.wrapping_add(self.codec.clock_rate() / 50);
     }
 }
 
@@ -389,18 +421,40 @@ impl Call {
     /// The same for a client that was made at `now`.
     pub(crate) fn of(
         id: u32,
-        mut client: Client,
+        client: Client,
         channel: bool,
         ingresses: &[Advertised],
         longest: Duration,
         edit: impl FnOnce(String) -> String,
         now: Instant,
     ) -> Self {
+        let new = |new: &mut NewSession<'_>| new.longest = longest;
+        Self::made(id, client, channel, ingresses, edit, new, now)
+    }
+
+    /// A call by WHIP: audio alone, which the client sends.
+    pub(crate) fn whip(id: u32, direction: Direction) -> Self {
+        let now = Instant::now();
+        let mut client = Client::new(now);
+        client.direction = direction;
+        let new = |new: &mut NewSession<'_>| new.kind = CallKind::Whip;
+        Self::made(id, client, false, &two_ingresses(), |offer| offer, new, now)
+    }
+
+    fn made(
+        id: u32,
+        mut client: Client,
+        channel: bool,
+        ingresses: &[Advertised],
+        edit: impl FnOnce(String) -> String,
+        new: impl FnOnce(&mut NewSession<'_>),
+        now: Instant,
+    ) -> Self {
         let id = SessionId(id);
         let (offer, pending) = client.offer(channel);
         let offer = edit(offer);
         let (session, answer) =
-            make_session(id, &offer, ingresses, longest, now).expect("an answer");
+            make_session_with(id, &offer, ingresses, now, new).expect("an answer");
         client.accept(pending, &answer);
         Self {
             now,
@@ -445,6 +499,34 @@ impl Call {
         api.ice_restart(true);
         let (offer, pending) = api.apply().expect("changes");
         self.renegotiate(restart, &edit(offer.to_sdp_string()), pending)
+    }
+
+    /// An ICE restart by the client's new credentials alone: the whole offer stays with the client, which takes an answer as if it had been
+    /// sent.
+    pub(crate) fn restart_ice(&mut self, restart: u8) -> Result<String, OfferError> {
+        let mut api = self.client.rtc.sdp_api();
+        api.ice_restart(true);
+        let (offer, pending) = api.apply().expect("changes");
+        let offer = offer.to_sdp_string();
+        let value = |name: &str| {
+            let mut lines = offer.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.expect("a credential").to_owned()
+        };
+        let client = IceCredentials {
+            ufrag: value("a=ice-ufrag:"),
+            password: value("a=ice-pwd:"),
+        };
+        let answer = self.session.restart_ice(
+            credentials(self.id, restart),
+            &client,
+            &self.ingresses.clone(),
+            self.now,
+            &mut self.out,
+        )?;
+        self.flush_session();
+        self.client.accept(pending, &answer);
+        Ok(answer)
     }
 
     /// Changes what the client does with its audio, through the owner.

@@ -1,0 +1,145 @@
+//! Writes the offer that the engine is given: the sections that are served alone, nothing that its parser could trip over.
+
+use std::fmt::Write as _;
+
+use super::offer::Offer;
+use super::section::{Role, Section, encoding};
+
+/// Attributes of a section that the engine needs; all others stay outside. Payload-bound ones are filtered apart.
+const KEPT: [&str; 7] = [
+    "rtcp-mux",
+    "sctp-port",
+    "max-message-size",
+    "extmap",
+    "ssrc",
+    "msid",
+    "sctpmap",
+];
+
+impl Offer {
+    /// The offer that the engine is given: accepted sections only, with one payload type for the voice.
+    #[must_use]
+    pub fn for_engine(&self) -> String {
+        let accepted = || self.sections.iter().filter(|s| s.role != Role::Rejected);
+        let mut out = String::with_capacity(2_048);
+        out.push_str("v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE");
+        for section in accepted() {
+            let _ = write!(out, " {}", section.engine_mid);
+        }
+        out.push_str("\r\n");
+        if self.session_attribute("ice-lite").is_some() {
+            out.push_str("a=ice-lite\r\n");
+        }
+        for section in accepted() {
+            match section.role {
+                Role::Audio => self.write_audio(&mut out, section),
+                _ => out.push_str("m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\n"),
+            }
+            self.write_transport(&mut out);
+            let _ = write!(out, "a=mid:{}\r\n", section.engine_mid);
+            for line in section.attributes.iter().filter(|line| is_kept(line)) {
+                let _ = write!(out, "a={line}\r\n");
+            }
+        }
+        out
+    }
+
+    fn write_audio(&self, out: &mut String, section: &Section) {
+        let Some((codec, pt)) = self.codec else {
+            return;
+        };
+        let _ = write!(out, "m=audio 9 UDP/TLS/RTP/SAVPF {pt}\r\n");
+        // What the engine takes for `sendonly` it answers with `recvonly`.
+        let direction = if self.uplink_only {
+            "sendonly"
+        } else {
+            self.direction(section)
+        };
+        let _ = write!(
+            out,
+            "a={direction}\r\na=rtpmap:{pt} {}\r\n",
+            encoding(codec)
+        );
+        for line in section
+            .attributes
+            .iter()
+            .filter(|line| is_of_payload(line, pt))
+        {
+            let _ = write!(out, "a={line}\r\n");
+        }
+    }
+
+    /// Writes ICE credentials, fingerprint and role: the same in every section, because there is one transport. The engine
+    /// would take the first it finds, and answers would be verified with another.
+    fn write_transport(&self, out: &mut String) {
+        let _ = write!(
+            out,
+            "a=ice-ufrag:{}\r\na=ice-pwd:{}\r\na=fingerprint:{}\r\na=setup:{}\r\n",
+            self.ice_ufrag(),
+            self.ice_password(),
+            self.fingerprint,
+            self.credential("setup").unwrap_or("actpass").trim(),
+        );
+    }
+
+    /// Forgets every attribute that neither the engine nor an answer will ask for: an offer that is kept for a restart is small then.
+    pub(super) fn forget_unused(&mut self) {
+        let pt = self.codec.map(|(_, pt)| pt);
+        for section in &mut self.sections {
+            let rejected = section.role == Role::Rejected;
+            section.attributes.retain(|line| {
+                if rejected {
+                    return is_map(line);
+                }
+                is_kept(line)
+                    || is_transport(line)
+                    || is_direction(line)
+                    || pt.is_some_and(|pt| is_of_payload(line, pt))
+            });
+            section.attributes.shrink_to_fit();
+        }
+        self.session_attributes.retain(|line| {
+            is_transport(line)
+                || is_direction(line)
+                || ["ice-lite", "extmap-allow-mixed"].contains(&line.as_str())
+        });
+        self.session_attributes.shrink_to_fit();
+    }
+}
+
+pub(super) const DIRECTIONS: [&str; 4] = ["sendrecv", "sendonly", "recvonly", "inactive"];
+
+fn name(line: &str) -> &str {
+    line.split_once(':').map_or(line, |(name, _)| name)
+}
+
+fn is_kept(line: &str) -> bool {
+    KEPT.contains(&name(line))
+}
+
+fn is_direction(line: &str) -> bool {
+    DIRECTIONS.contains(&line)
+}
+
+fn is_transport(line: &str) -> bool {
+    ["ice-ufrag", "ice-pwd", "fingerprint", "setup"].contains(&name(line))
+}
+
+/// Whether a line maps a payload type and can be repeated in an answer.
+fn is_map(line: &str) -> bool {
+    name(line) == "rtpmap" && line.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+}
+
+/// Format parameters and feedback of a payload type. Transport-wide feedback is not served.
+fn is_of_payload(line: &str, pt: u8) -> bool {
+    let Some((name, rest)) = line.split_once(':') else {
+        return false;
+    };
+    let of = rest.split_ascii_whitespace().next();
+    of.and_then(|of| of.parse().ok()) == Some(pt)
+        && match name {
+            "fmtp" => true,
+            "rtcp-fb" => !rest.ends_with("transport-cc"),
+            _ => false,
+        }
+}
