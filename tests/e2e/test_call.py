@@ -1,5 +1,6 @@
 """One call from offer to hang-up."""
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from firsthop import audio
 from firsthop.audio import RATE, Samples
 from firsthop.caller import Caller
-from firsthop.capture import capture, missing
+from firsthop.capture import Packet, capture, missing
 from firsthop.namespaces import Testbed
 from firsthop.stack import UDP_PORT, Stack
 from firsthop.waiting import until
@@ -53,6 +54,32 @@ def test_a_caller_hears_itself_through_the_relay_alone(
         assert missing(wire.packets(lambda packet: packet.is_rtp() and packet.is_uplink())) == 0
         assert missing(wire.packets(lambda packet: packet.is_rtp() and packet.is_downlink())) == 0
     assert stack.bed.refused() == 0, "something knocked at a port of the server that is not public"
+
+
+@pytest.mark.parametrize(("codec", "payload_type"), [("audio/PCMU", 0), ("audio/PCMA", 8)])
+def test_a_caller_with_one_law_of_g711_alone_hears_itself(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, codec: str, payload_type: int
+) -> None:
+    stack.start()
+    with capture(stack.bed.client, Testbed.CLIENT_LINK) as wire:
+        call = caller(samples=sentence, codec=codec)
+        offer = call.offer()
+        assert f"m=audio 9 UDP/TLS/RTP/SAVPF {payload_type}" in re.sub(r"m=audio \d+", "m=audio 9", offer)
+        assert call.post(offer).status == 201
+        assert call.answer is not None
+        assert re.search(rf"^m=audio \d+ UDP/TLS/RTP/SAVPF {payload_type}\r?$", call.answer.body, re.MULTILINE)
+        call.accept()
+        call.wait_for_state("connected", 30)
+        call.wait_for_event("session.created", 30)
+        call.speak()
+        call.wait_for_event("output_audio_buffer.stopped", 20)
+        assert call.event_types() == ONE_TURN
+        assert alike(audio.telephone(sentence), audio.telephone(call.heard()))
+        for way in (Packet.is_uplink, Packet.is_downlink):
+            packets = wire.packets(lambda packet, way=way: packet.is_rtp() and way(packet))
+            assert len(packets) > 50
+            assert {packet.payload[1] & 0x7F for packet in packets} == {payload_type}
+            assert missing(packets) == 0
 
 
 def test_hanging_up_ends_session_and_flow(stack: Stack, caller: Callable[..., Caller]) -> None:

@@ -83,6 +83,9 @@ pub const SDP_SECTIONS_MAX: usize = 32;
 /// a worker's sessions in one burst and delay each frame by half a step.
 pub const AUDIO_GRID: Duration = Duration::from_millis(5);
 
+/// How often what RTCP said is looked at: about as often as browsers report.
+pub const STATS_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How many trunk datagrams a worker takes from its socket in one turn.
 pub const DATAGRAMS_PER_TURN: usize = 64;
 

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::audio::ConversationCounters;
 use crate::life::{EndReason, State};
 use crate::reason::Reason;
+use crate::session::QualitySummary;
 use crate::worker::WorkerStats;
 
 /// Reads the workers' counters on each scrape.
@@ -92,6 +93,10 @@ impl Collector for Workers {
             MetricType::Counter,
             &samples,
         )?;
+        for (at, (name, help)) in QualitySummary::SUMS.into_iter().enumerate() {
+            let samples = self.each(|s, out| out(None, &s.quality[at]));
+            family(&mut encoder, name, help, MetricType::Counter, &samples)?;
+        }
         let samples = self.each(|s, out| {
             for reason in Reason::ALL {
                 out(Some(("reason", reason.label())), &s.drops[reason as usize]);
@@ -240,6 +245,7 @@ mod tests {
         stats[0].states[State::Live as usize].store(5, Relaxed);
         stats[0].receive_errors.store(6, Relaxed);
         stats[0].audio[1].store(7, Relaxed);
+        stats[1].quality[1].store(8, Relaxed);
         let page = Metrics::new(stats, 10, Arc::default())
             .page()
             .expect("a page");
@@ -250,6 +256,8 @@ mod tests {
             "firsthop_transceiver_trunk_receive_errors_total{worker=\"0\"} 6",
             "firsthop_transceiver_trunk_send_errors_total{worker=\"0\"} 0",
             "firsthop_transceiver_audio_faults_total{worker=\"0\",fault=\"missing_packets\"} 7",
+            "firsthop_transceiver_rtt_milliseconds_total{worker=\"1\"} 8",
+            "firsthop_transceiver_packets_lost_down_total{worker=\"0\"} 0",
             "firsthop_transceiver_capacity_sessions 20",
             "firsthop_transceiver_draining 0",
         ] {

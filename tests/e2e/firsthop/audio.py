@@ -50,6 +50,14 @@ def save(path: Path, samples: Samples) -> None:
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
 
 
+def telephone(samples: Samples) -> Samples:
+    """What a telephone passes of a recording: 300 to 3,400 Hz."""
+    spectrum = np.fft.rfft(samples.astype(np.float64))
+    frequencies = np.fft.rfftfreq(len(samples), 1 / RATE)
+    spectrum[(frequencies < 300) | (frequencies > 3_400)] = 0
+    return np.fft.irfft(spectrum, len(samples)).astype(np.float32)
+
+
 def correlation(sent: Samples, received: Samples) -> tuple[float, float]:
     """How alike two recordings are at their best alignment, and the delay of the second in seconds.
 

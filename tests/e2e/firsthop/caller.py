@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
 from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from av import AudioFrame
 
@@ -113,12 +119,19 @@ class Caller:
     """One client of one call."""
 
     def __init__(
-        self, namespace: Namespace, url: str, samples: Samples, key: str = "dev", repeat: bool = False
+        self,
+        namespace: Namespace,
+        url: str,
+        samples: Samples,
+        key: str = "dev",
+        repeat: bool = False,
+        codec: str | None = None,
     ) -> None:
         self._namespace = namespace
         self._repeat = repeat
         self._url = url
         self._key = key
+        self._codec = codec
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"caller in {namespace.name}", daemon=True)
         self._thread.start()
@@ -158,6 +171,11 @@ class Caller:
         peer = self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._voice = Voice(self._samples, self._repeat)
         peer.addTrack(self._voice)
+        if self._codec is not None:
+            # The offer then has this codec and no other.
+            codecs = RTCRtpSender.getCapabilities("audio").codecs
+            wanted = [codec for codec in codecs if codec.mimeType == self._codec]
+            peer.getTransceivers()[0].setCodecPreferences(wanted)
         channel = peer.createDataChannel("oai-events")
         self._channel: RTCDataChannel = channel
         channel.on("message", self._event)
@@ -249,10 +267,13 @@ class Caller:
                 frame = await track.recv()
             except MediaStreamError:
                 return
-            assert (frame.sample_rate, frame.format.name) == (RATE, "s16")
+            assert frame.format.name == "s16"
             mono = frame.to_ndarray().reshape(-1, frame.layout.nb_channels).mean(axis=1)
+            # G.711 comes at 8 kHz: each sample is held until the next. What a telephone leaves out stays out.
+            ratio = RATE // frame.sample_rate
+            mono = np.repeat(mono, ratio)
             with self._news:
-                self._heard.append((frame.pts, mono.astype(np.float32) / 32768))
+                self._heard.append((frame.pts * ratio, mono.astype(np.float32) / 32768))
                 self._news.notify_all()
 
     def _wait(self, what: str, timeout: float, condition: Any) -> Any:

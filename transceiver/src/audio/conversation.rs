@@ -12,6 +12,7 @@ use super::backend::{Backend, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
 use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 use super::g711::{self, Law};
+use super::loss::ExpectedLoss;
 use super::playout::{OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 use super::reorder::Pushed;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
@@ -105,6 +106,7 @@ pub struct Conversation {
     backend: Box<dyn Backend>,
     playout: Playout,
     form: Form,
+    loss: ExpectedLoss,
     payload: Box<[u8; MAX_PAYLOAD]>,
     playing: bool,
     events: VecDeque<String>,
@@ -171,6 +173,7 @@ impl Conversation {
             backend,
             playout,
             form,
+            loss: ExpectedLoss::default(),
             payload: Box::new([0; MAX_PAYLOAD]),
             playing: false,
             events: VecDeque::new(),
@@ -227,6 +230,17 @@ impl Conversation {
     /// Lets the packet that is due at `now` pass for a client that does not listen: nothing is encoded. Returns whether one was due.
     pub fn skip_packet(&mut self, now: Instant) -> bool {
         self.next_frame(now).is_some()
+    }
+
+    /// Takes the part of packets, 0 to 1, that the client reports as lost: the encoder's redundancy follows it in steps. Returns how many
+    /// packets in a hundred the encoder expects to be lost from here on.
+    pub fn path_loss(&mut self, lost: f32) -> u8 {
+        let expected = self.loss.report(lost);
+        if let Form::Pcm(encoder) = &mut self.form {
+            // What the codec library refuses, it goes on without.
+            let _ = encoder.set_expected_loss(expected);
+        }
+        expected
     }
 
     /// The next event for the client, a whole JSON text. Call only when the channel can take it; events wait until then.

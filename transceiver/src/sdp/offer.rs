@@ -150,6 +150,22 @@ impl Offer {
         self.codec.map(|(_, pt)| pt)
     }
 
+    /// Whether the client can use the redundancy of a codec that has any (`useinbandfec` of Opus, RFC 7587 section 6.1).
+    #[must_use]
+    pub fn takes_fec(&self) -> bool {
+        let Some((Codec::Opus, pt)) = self.codec else {
+            return false;
+        };
+        let section = self.section(Role::Audio);
+        let mut lines = section.into_iter().flat_map(|s| all(&s.attributes, "fmtp"));
+        lines.any(|line| {
+            line.split_once(' ').is_some_and(|(of, parameters)| {
+                let mut parameters = parameters.split(';').map(str::trim);
+                of.parse() == Ok(pt) && parameters.any(|p| p == "useinbandfec=1")
+            })
+        })
+    }
+
     /// What the client lets us send in one message on the channel, in bytes; nothing when it offers no channel.
     #[must_use]
     pub fn channel_message_max(&self) -> Option<usize> {

@@ -138,6 +138,12 @@ impl Session {
                     Incoming::Dropped => self.drop_one(Reason::ChannelMessage, out),
                 }
             }
+            Event::MediaEgressStats(stats) => {
+                if let Some(lost) = self.quality.egress(&stats) {
+                    self.voice.path_loss(lost);
+                }
+            }
+            Event::MediaIngressStats(stats) => self.quality.ingress(&stats),
             Event::Closed => self.life.end(EndReason::ClientClosed, now),
             _ => {}
         }

@@ -12,6 +12,7 @@
 mod early;
 mod engine;
 mod negotiate;
+mod quality;
 mod voice;
 
 use std::net::SocketAddr;
@@ -33,7 +34,10 @@ use crate::reason::{Drops, Reason};
 use crate::sdp::Offer;
 
 use early::{Early, alert_in_the_clear};
+use quality::Quality;
 use voice::Voice;
+
+pub use quality::QualitySummary;
 
 /// An ingress point as a session knows it: an address that its answer advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +138,7 @@ pub struct Session {
     checks: Checks,
     channel: Channel,
     voice: Voice,
+    quality: Quality,
     life: Life,
     limit: Limit,
     engine_deadline: Instant,
@@ -166,6 +171,10 @@ pub struct Summary {
     pub drops: u64,
     /// What happened to the audio.
     pub audio: ConversationCounters,
+    /// What RTCP said of the path.
+    pub quality: QualitySummary,
+    /// Packets in a hundred that the encoder expected to be lost, at the end.
+    pub expected_loss: u8,
 }
 
 /// Times of a session, in milliseconds.
@@ -407,6 +416,8 @@ impl Session {
             restarts: self.answers.saturating_sub(1),
             drops: self.drops,
             audio: self.voice.counters(),
+            quality: self.quality.summary(),
+            expected_loss: self.voice.expected_loss(),
         }
     }
 

@@ -10,6 +10,7 @@ use str0m::media::Frequency;
 use str0m::{Candidate, Input, RtcConfig};
 
 use super::early::Early;
+use super::quality::Quality;
 use super::voice::Voice;
 use super::{Advertised, Credentials, NewSession, Outbox, Session};
 use crate::audio::Codec;
@@ -48,7 +49,8 @@ impl Session {
             .clear_extension_map()
             .set_extension(1, str0m::rtp::Extension::AudioLevel)
             .set_extension(4, str0m::rtp::Extension::RtpMid)
-            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX);
+            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
+            .set_stats_interval(Some(limits::STATS_INTERVAL));
         if let Some(pt) = offer.payload_type() {
             engine_codec(config.codec_config(), codec, pt);
         }
@@ -65,6 +67,7 @@ impl Session {
             checks: Checks::default(),
             channel,
             voice: Voice::new(new.seed, codec),
+            quality: Quality::new(codec.clock_rate()),
             life: Life::new(now),
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             engine_deadline: now,
@@ -176,6 +179,7 @@ impl Session {
             offer.ice_password().to_owned(),
         );
         let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
+        self.voice.takes_fec(offer.takes_fec());
         self.answers += 1;
         let candidates: Vec<SocketAddr> = advertised.iter().map(|a| a.address).collect();
         let text = compose(

@@ -28,6 +28,9 @@ pub(super) struct Voice {
     gap: bool,
     /// Events that go before the backend's: notices, and what a full channel gave back.
     first: VecDeque<String>,
+    /// The client can use in-band forward error correction (RFC 7587 section 6.1).
+    fec: bool,
+    expected_loss: u8,
     /// SSRCs that no SDP announced and that the engine was told of, the oldest first.
     announced: Vec<Announced>,
 }
@@ -68,6 +71,8 @@ impl Voice {
             sequence,
             gap: false,
             first: VecDeque::new(),
+            fec: false,
+            expected_loss: 0,
             announced: Vec::new(),
         }
     }
@@ -152,6 +157,22 @@ impl Voice {
                 now,
             );
         }
+    }
+
+    /// The client says whether it can use in-band forward error correction.
+    pub(super) fn takes_fec(&mut self, fec: bool) {
+        self.fec = fec;
+    }
+
+    /// Takes the part of packets that the client reports as lost.
+    pub(super) fn path_loss(&mut self, lost: f32) {
+        if let (true, Some(conversation)) = (self.fec, &mut self.conversation) {
+            self.expected_loss = conversation.path_loss(lost);
+        }
+    }
+
+    pub(super) fn expected_loss(&self) -> u8 {
+        self.expected_loss
     }
 
     /// Takes a message of the client's on the channel.

@@ -322,6 +322,10 @@ impl Core {
         for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
             *sum += count;
         }
+        let quality = &summary.quality;
+        for (sum, addend) in self.counters.quality.iter_mut().zip(quality.addends()) {
+            *sum += addend;
+        }
         tracing::info!(
             session = id.0,
             created = slot.session.created(),
@@ -347,6 +351,13 @@ impl Core {
             overrun_samples = audio.overrun,
             unencoded = audio.unencoded,
             dropped_events = audio.dropped_events,
+            recovered = audio.uplink.recovered,
+            rtt_ms = quality.rtt_ms,
+            jitter_down_ms = quality.jitter_down_ms,
+            jitter_up_ms = quality.jitter_up_ms,
+            packets_out = quality.sent,
+            lost_down = quality.lost_down,
+            expected_loss = summary.expected_loss,
             "session ended"
         );
     }

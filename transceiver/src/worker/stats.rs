@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::audio::ConversationCounters;
 use crate::life::{EndReason, State};
 use crate::reason::{Drops, Reason};
+use crate::session::QualitySummary;
 
 /// What a worker counts, as plain integers of its own.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Counters {
     pub ended: [u64; EndReason::ALL.len()],
     /// What went wrong with the audio of calls that have ended, in the order of [`ConversationCounters::FAULTS`].
     pub audio: [u64; ConversationCounters::FAULTS.len()],
+    /// What RTCP said of calls that have ended, in the order of [`QualitySummary::SUMS`].
+    pub quality: [u64; QualitySummary::SUMS.len()],
     /// Sessions now, by state.
     pub states: [u64; State::ALL.len()],
     /// Trunk datagrams received.
@@ -56,6 +59,8 @@ macro_rules! published {
             pub ended: [AtomicU64; EndReason::ALL.len()],
             /// The worker's `audio`.
             pub audio: [AtomicU64; ConversationCounters::FAULTS.len()],
+            /// The worker's `quality`.
+            pub quality: [AtomicU64; QualitySummary::SUMS.len()],
             /// The worker's `states`.
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
@@ -70,6 +75,9 @@ macro_rules! published {
                     to.store(from, Relaxed);
                 }
                 for (to, from) in self.audio.iter().zip(counters.audio) {
+                    to.store(from, Relaxed);
+                }
+                for (to, from) in self.quality.iter().zip(counters.quality) {
                     to.store(from, Relaxed);
                 }
                 for (to, from) in self.states.iter().zip(counters.states) {

@@ -9,5 +9,6 @@ mod hostile;
 mod loopback;
 mod offers;
 mod peer;
+mod quality;
 mod strict;
 mod whip;

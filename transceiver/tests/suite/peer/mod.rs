@@ -142,6 +142,8 @@ pub(crate) struct Heard {
     /// Packets with the marker bit.
     pub(crate) markers: usize,
     pub(crate) packets: usize,
+    /// Of these, packets that carry a copy of the one before.
+    pub(crate) redundant: usize,
     pub(crate) closed: bool,
     pub(crate) connected: Option<Instant>,
 }
@@ -351,6 +353,7 @@ impl Client {
                     .audio
                     .push((now, (energy / samples as f32).sqrt()));
                 self.heard.packets += 1;
+                self.heard.redundant += usize::from(self.codec.has_fec(&packet.payload));
                 self.heard.markers += usize::from(packet.header.marker);
             }
             _ => {}

@@ -1,0 +1,197 @@
+//! What RTCP says of a call's path: round trip, jitter and loss, as the client's reports and our own have it.
+
+use std::time::Duration;
+
+use str0m::stats::{MediaEgressStats, MediaIngressStats};
+
+/// The path of one call, summed up over its reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Quality {
+    clock_rate: u32,
+    rtt: Mean,
+    jitter_down: Mean,
+    jitter_up: Mean,
+    lost_down: u64,
+    sent: u64,
+}
+
+/// What came of it, for the log line and the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QualitySummary {
+    /// The mean round trip in milliseconds; nothing when no report told.
+    pub rtt_ms: Option<u64>,
+    /// The mean jitter of what the client received, in milliseconds.
+    pub jitter_down_ms: Option<u64>,
+    /// The mean jitter of what we received, in milliseconds.
+    pub jitter_up_ms: Option<u64>,
+    /// Packets that did not reach the client, as it counts.
+    pub lost_down: u64,
+    /// RTP packets sent.
+    pub sent: u64,
+}
+
+impl QualitySummary {
+    /// What metrics sum up over ended calls: the name, and what it is. A mean is one sum divided by the number of calls that measured it.
+    pub const SUMS: [(&'static str, &'static str); 8] = [
+        (
+            "rtt_calls",
+            "Ended calls that measured a round trip by RTCP",
+        ),
+        ("rtt_milliseconds", "Sum of the mean round trips of these"),
+        (
+            "jitter_down_calls",
+            "Ended calls whose client reported jitter",
+        ),
+        (
+            "jitter_down_milliseconds",
+            "Sum of the mean jitters of these",
+        ),
+        (
+            "jitter_up_calls",
+            "Ended calls whose uplink had a measure of jitter",
+        ),
+        ("jitter_up_milliseconds", "Sum of the mean jitters of these"),
+        ("packets_sent", "RTP packets sent in ended calls"),
+        (
+            "packets_lost_down",
+            "Of these, packets that clients reported as lost",
+        ),
+    ];
+
+    /// The addends of one call, in the order of [`Self::SUMS`].
+    #[must_use]
+    pub fn addends(&self) -> [u64; Self::SUMS.len()] {
+        let measured = |mean: Option<u64>| [u64::from(mean.is_some()), mean.unwrap_or(0)];
+        let [rtts, rtt] = measured(self.rtt_ms);
+        let [downs, down] = measured(self.jitter_down_ms);
+        let [ups, up] = measured(self.jitter_up_ms);
+        [rtts, rtt, downs, down, ups, up, self.sent, self.lost_down]
+    }
+}
+
+impl Quality {
+    /// A path before its first report; jitter is counted in ticks of this clock.
+    pub(super) fn new(clock_rate: u32) -> Self {
+        Self {
+            clock_rate,
+            ..Self::default()
+        }
+    }
+
+    /// Takes what the engine says of what we send. Returns the part of packets lost, when a report came since the last time.
+    pub(super) fn egress(&mut self, stats: &MediaEgressStats) -> Option<f32> {
+        self.sent = stats.packets;
+        let remote = stats.remote.as_ref()?;
+        // A client may count duplicates against losses; more than was sent is no count.
+        self.lost_down = remote.packets_lost.min(stats.packets);
+        // Each report tells of all three; without a new one the old ones are repeated.
+        let lost = stats.loss?;
+        self.jitter_down.add(self.time(remote.jitter));
+        if let Some(rtt) = stats.rtt {
+            self.rtt.add(rtt);
+        }
+        Some(lost)
+    }
+
+    /// Takes what the engine says of what we receive.
+    pub(super) fn ingress(&mut self, stats: &MediaIngressStats) {
+        if stats.loss.is_some() {
+            self.jitter_up.add(self.time(stats.jitter));
+        }
+    }
+
+    pub(super) fn summary(&self) -> QualitySummary {
+        QualitySummary {
+            rtt_ms: self.rtt.milliseconds(),
+            jitter_down_ms: self.jitter_down.milliseconds(),
+            jitter_up_ms: self.jitter_up.milliseconds(),
+            lost_down: self.lost_down,
+            sent: self.sent,
+        }
+    }
+
+    fn time(&self, ticks: u32) -> Duration {
+        Duration::from_secs(u64::from(ticks)) / self.clock_rate.max(1)
+    }
+}
+
+/// The mean of some times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: Duration,
+    count: u32,
+}
+
+/// A client may say anything: no round trip and no jitter that an audio call survives is longer.
+const LONGEST: Duration = Duration::from_secs(10);
+
+impl Mean {
+    fn add(&mut self, time: Duration) {
+        self.sum += time.min(LONGEST);
+        self.count += 1;
+    }
+
+    fn milliseconds(&self) -> Option<u64> {
+        let mean = self.sum.checked_div(self.count)?;
+        Some(u64::try_from(mean.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use str0m::stats::RemoteIngressStats;
+
+    use super::*;
+
+    fn egress(loss: Option<f32>, jitter: u32, rtt: u64, lost: u64) -> MediaEgressStats {
+        MediaEgressStats {
+            mid: "0".into(),
+            rid: None,
+            bytes: 1,
+            packets: 500,
+            firs: 0,
+            plis: 0,
+            nacks: 0,
+            rtt: Some(Duration::from_millis(rtt)),
+            loss,
+            timestamp: Instant::now(),
+            remote: Some(RemoteIngressStats {
+                jitter,
+                maximum_sequence_number: 1.into(),
+                packets_lost: lost,
+            }),
+        }
+    }
+
+    #[test]
+    fn reports_are_summed_up_once_each() {
+        let mut quality = Quality::new(48_000);
+        assert_eq!(quality.summary(), QualitySummary::default());
+        assert_eq!(quality.egress(&egress(Some(0.5), 480, 40, 10)), Some(0.5));
+        assert_eq!(quality.egress(&egress(None, 480, 40, 10)), None);
+        assert_eq!(quality.egress(&egress(Some(0.0), 1_440, 80, 12)), Some(0.0));
+        let summary = quality.summary();
+        assert_eq!(
+            (summary.rtt_ms, summary.jitter_down_ms),
+            (Some(60), Some(20))
+        );
+        assert_eq!((summary.sent, summary.lost_down), (500, 12));
+        assert_eq!(summary.addends(), [1, 60, 1, 20, 0, 0, 500, 12]);
+    }
+
+    #[test]
+    fn what_a_client_makes_up_stays_in_bounds() {
+        let mut quality = Quality::new(8_000);
+        for _ in 0..1_000 {
+            quality.egress(&egress(Some(1.0), u32::MAX, 1 << 60, u64::MAX));
+        }
+        let summary = quality.summary();
+        assert_eq!(
+            (summary.rtt_ms, summary.jitter_down_ms),
+            (Some(10_000), Some(10_000))
+        );
+        assert_eq!(summary.lost_down, 500);
+    }
+}
