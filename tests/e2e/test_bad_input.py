@@ -1,6 +1,7 @@
 """What a client may send by mistake or malice, over HTTP and UDP."""
 
 import os
+import re
 
 import pytest
 
@@ -28,6 +29,12 @@ def ask(stack: Stack, body: str, content_type: str | None = "application/sdp", k
         (OFFER.replace("a=fingerprint", "a=finger"), "application/sdp", "dev", 400),
         (OFFER.replace("a=ice-pwd", "a=ice"), "application/sdp", "dev", 400),
         (OFFER[: len(OFFER) // 3], "application/sdp", "dev", 400),
+        (OFFER.replace("sha-256", "sha-3"), "application/sdp", "dev", 400),
+        (re.sub(r"(sha-256 ..):..", r"\1", OFFER), "application/sdp", "dev", 400),
+        (OFFER.replace("a=setup:actpass", "a=setup:bogus"), "application/sdp", "dev", 400),
+        (OFFER.replace("a=mid:0", "a=mid:\x01"), "application/sdp", "dev", 400),
+        (re.sub(r"a=sctp-port:\d+", "a=sctp-port:65536", OFFER), "application/sdp", "dev", 400),
+        (re.sub(r"(m=\w+) \d+", r"\1 0", OFFER), "application/sdp", "dev", 422),
         (OFFER, "text/plain", "dev", 415),
         (OFFER, None, "dev", 415),
         (OFFER, "application/sdp", "wrong", 401),
