@@ -251,7 +251,8 @@ impl Trunks {
         if let Some(open) = &trunk.open
             && (open.len + len > limit || open.records == RECORDS_PER_DATAGRAM)
         {
-            self.close(id.slot, counters);
+            // The trunk is needed on, even if its last claim has just ended.
+            self.seal(id.slot, counters);
         }
         let node = self.free_node;
         self.free_node = self.nodes[node as usize].next;
@@ -390,7 +391,14 @@ impl Trunks {
         }
     }
 
+    /// Closes an open datagram, and with it a trunk that no claim names.
     fn close(&mut self, slot: u16, counters: &mut Counters) {
+        self.seal(slot, counters);
+        self.free_if_unused(slot);
+    }
+
+    /// Closes an open datagram; its trunk stays.
+    fn seal(&mut self, slot: u16, counters: &mut Counters) {
         let trunk = &mut self.trunks[usize::from(slot)];
         let Some(open) = trunk.open.take() else {
             unreachable!("only an open datagram is closed");
@@ -412,7 +420,6 @@ impl Trunks {
             last_node: open.last_node,
         });
         self.waiting.remove(u32::from(slot));
-        self.free_if_unused(slot);
     }
 
     fn hash(&self, owner: OwnerAddr, shard: ShardId) -> u32 {

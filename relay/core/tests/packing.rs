@@ -267,6 +267,35 @@ fn a_stale_verdict_sends_nothing_to_a_stranger() {
     assert_eq!(relay.router.counters().drops(Reason::TrunkGone), 1);
 }
 
+/// A trunk whose last claim has ended lives on while its datagram waits. A late verdict may find that datagram full: the trunk
+/// is then not given up between the two datagrams.
+#[test]
+fn a_verdict_that_finds_the_last_datagram_of_a_trunk_full_starts_another() {
+    let mut relay = relay_with_flows(&config(), &[(OWNER, 0)]);
+    let call = Call::plain(who(0, OWNER, 0));
+    let now = relay.now;
+    let ingress = firsthop_shared::address::IngressId(0);
+    let source = relay.router.source(ingress, Transport::Udp, from(0));
+    let packet = vec![0x80; 1_000];
+    let Verdict::Forward(late) = relay.router.uplink(now, &source, &packet) else {
+        panic!("the flow is known");
+    };
+    send(&mut relay, 0, 1_000);
+    let close = world::record(
+        firsthop_shared::trunk::RecordKind::Close,
+        call.who,
+        0,
+        from(0),
+        false,
+        firsthop_shared::address::FlowHandle(0),
+    );
+    relay.down(call.who, &close);
+    assert_eq!(relay.router.flow_counts().flows, 0);
+    assert_eq!(relay.pack(&late, &packet), 1);
+    assert_eq!(relay.flush().len(), 2);
+    assert_eq!(relay.router.trunk_count(), 0);
+}
+
 /// A datagram that is open while the keyring changes verifies under the key that it names.
 #[test]
 fn a_key_change_spoils_no_open_datagram() {
