@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import urllib.parse
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -57,17 +57,18 @@ def request(
     body: str = "",
     content_type: str | None = "application/sdp",
     key: str | None = "dev",
+    headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """One HTTP request to signaling, from the namespace of the calling thread."""
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=15)
-    headers = {}
+    fields = dict(headers or {})
     if content_type:
-        headers["Content-Type"] = content_type
+        fields["Content-Type"] = content_type
     if key is not None:
-        headers["Authorization"] = f"Bearer {key}"
+        fields["Authorization"] = f"Bearer {key}"
     try:
-        connection.request(method, path, body.encode(), headers)
+        connection.request(method, path, body.encode(), fields)
         response = connection.getresponse()
         names = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, names, response.read().decode())
