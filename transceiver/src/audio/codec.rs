@@ -6,6 +6,9 @@ use super::{FRAME, SAMPLE_RATE};
 /// The longest packet that is taken of any codec, 120 ms: Opus has none longer (RFC 6716, section 3.2.5). In samples at [`SAMPLE_RATE`].
 pub const MAX_PACKET: usize = 6 * FRAME;
 
+/// The shortest packet that is taken of G.711, as short as Opus's shortest: 2.5 ms. What is sent in crumbs costs as much per packet.
+const MIN_PACKET: usize = FRAME / 8;
+
 /// An Opus payload of at most this many bytes is the discontinuous transmission's "silence goes on" (libopus's own rule).
 const DTX_PAYLOAD: usize = 2;
 
@@ -67,7 +70,7 @@ impl Codec {
                 .filter(|samples| (1..=MAX_PACKET).contains(samples)),
             Self::Pcmu | Self::Pcma => {
                 const PER_BYTE: usize = (SAMPLE_RATE / g711::RATE) as usize;
-                (1..=MAX_PACKET / PER_BYTE)
+                (MIN_PACKET / PER_BYTE..=MAX_PACKET / PER_BYTE)
                     .contains(&payload.len())
                     .then_some(payload.len() * PER_BYTE)
             }

@@ -107,7 +107,7 @@ impl Decoder {
                 if self.codec.duration(payload).is_none() {
                     return Err(CodecError {
                         what: "decode a G.711 packet",
-                        reason: "it is longer than 120 ms",
+                        reason: "it is shorter than 2.5 ms or longer than 120 ms",
                     });
                 }
                 decoder.decode(payload, pcm)

@@ -85,6 +85,17 @@ fn cost_of_each_part_of_a_call() {
         }
     });
 
+    let mut encoder = Encoder::new(Codec::Pcmu, EncoderSettings::default()).unwrap();
+    let mut decoder = Decoder::new(Codec::Pcmu).unwrap();
+    report("G.711 both ways, resampling included", talk.len(), || {
+        for frame in &talk {
+            let length = encoder.encode(frame, &mut payload).unwrap();
+            pcm.clear();
+            decoder.decode(&payload[..length], &mut pcm).unwrap();
+            black_box(&pcm);
+        }
+    });
+
     let mut voice = VoiceDetector::new(VoiceSettings::default());
     report("voice detector, resampling included", talk.len(), || {
         for frame in &talk {

@@ -218,17 +218,17 @@ fn tones_of_the_telephone_band_pass_and_what_would_fold_into_it_does_not() {
 }
 
 #[test]
-fn packets_of_any_length_to_120_ms_are_taken() {
+fn packets_of_any_length_from_2_5_to_120_ms_are_taken() {
     for codec in [Codec::Pcmu, Codec::Pcma] {
         assert_eq!(codec.duration(&[0x55; 80]), Some(240));
         assert_eq!(codec.duration(&[0x55; 960]), Some(2_880));
         assert_eq!(
-            (codec.duration(&[]), codec.duration(&[0x55; 961])),
+            (codec.duration(&[0x55; 19]), codec.duration(&[0x55; 961])),
             (None, None)
         );
         let mut decoder = Decoder::new(codec).unwrap();
         let mut pcm = Vec::new();
-        for bytes in [1, 80, 161, 960] {
+        for bytes in [20, 80, 161, 960] {
             let before = pcm.len();
             assert_eq!(
                 decoder.decode(&vec![0x55; bytes], &mut pcm).unwrap(),
@@ -240,6 +240,7 @@ fn packets_of_any_length_to_120_ms_are_taken() {
         }
         let before = pcm.len();
         assert!(decoder.decode(&[0x55; 961], &mut pcm).is_err());
+        assert!(decoder.decode(&[0x55; 19], &mut pcm).is_err());
         assert_eq!(pcm.len(), before);
     }
 }
