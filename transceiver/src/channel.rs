@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use str0m::channel::ChannelId;
 
 use crate::limits;
@@ -119,9 +119,17 @@ impl Channel {
         self.remote_max.is_some_and(|max| length <= max)
     }
 
-    /// The event that stands in for one that is larger than the client takes.
+    /// What is sent in the place of an event that is larger than the client takes.
+    ///
+    /// An item that was asked for can do without its audio, which the client has heard; anything else becomes an error.
     #[must_use]
-    pub fn oversize_notice(&self) -> String {
+    pub fn shortened(&self, event: &str) -> String {
+        without_audio(event)
+            .filter(|short| self.fits(short.len()))
+            .unwrap_or_else(|| self.oversize_notice())
+    }
+
+    fn oversize_notice(&self) -> String {
         error_event(
             "u",
             "server_error",
@@ -201,6 +209,20 @@ impl Channel {
     }
 }
 
+/// A `conversation.item.retrieved` without its audio; `None` for any other event.
+fn without_audio(event: &str) -> Option<String> {
+    let mut event: Value = serde_json::from_str(event).ok()?;
+    if event["type"] != "conversation.item.retrieved" {
+        return None;
+    }
+    for part in event["item"]["content"].as_array_mut()? {
+        if let Some(part) = part.as_object_mut() {
+            part.remove("audio");
+        }
+    }
+    Some(event.to_string())
+}
+
 /// A token bucket: `rate` tokens per second, `burst` at most.
 #[derive(Debug)]
 struct Bucket {
@@ -254,6 +276,30 @@ fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_item_that_is_too_large_loses_its_audio_and_anything_else_becomes_an_error() {
+        let channel = Channel::new(Some(1_000), Instant::now());
+        let audio = "A".repeat(2_000);
+        let item = json!({
+            "type": "conversation.item.retrieved",
+            "item": {"id": "i", "content": [{"type": "output_audio", "transcript": "Hi.", "audio": audio}]},
+        });
+        let short: Value =
+            serde_json::from_str(&channel.shortened(&item.to_string())).expect("JSON");
+        assert_eq!(
+            short["item"]["content"],
+            json!([{"type": "output_audio", "transcript": "Hi."}])
+        );
+        for event in [
+            json!({"type": "response.done", "audio": audio}),
+            json!({"type": "conversation.item.retrieved", "item": {"content": [{"transcript": audio}]}}),
+        ] {
+            let told: Value =
+                serde_json::from_str(&channel.shortened(&event.to_string())).expect("JSON");
+            assert_eq!(told["error"]["code"], "message_too_large");
+        }
+    }
 
     #[test]
     fn a_bucket_gives_its_burst_and_then_its_rate() {

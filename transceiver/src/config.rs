@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
 use firsthop_shared::fleet::Fleet;
@@ -13,12 +13,7 @@ use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::SHARDS_MAX;
 use firsthop_shared::reload::{Reloader, read_small_file};
 
-/// Where a session's audio and events come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// The session hears itself.
-    Echo,
-}
+use crate::backend::{BackendArgs, BackendConfig};
 
 /// The command line. Each setting may also stand in the environment, as `FIRSTHOP_` and its name.
 #[derive(Clone, Debug, Parser)]
@@ -81,13 +76,8 @@ pub struct Args {
     )]
     pub sessions_per_worker: usize,
     /// Where audio and events come from.
-    #[arg(
-        long,
-        env = "FIRSTHOP_BACKEND",
-        value_name = "KIND",
-        default_value = "echo"
-    )]
-    pub backend: Backend,
+    #[command(flatten)]
+    pub backend: BackendArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: Log,
@@ -120,6 +110,8 @@ pub struct Config {
     pub keyring: (KeyringReloader, DataKeyring),
     /// The fleet, and its watch.
     pub fleet: (FleetReloader, Fleet),
+    /// See [`Args::backend`].
+    pub backend: BackendConfig,
 }
 
 impl Config {
@@ -205,6 +197,7 @@ impl Config {
             sessions_per_worker: args.sessions_per_worker,
             keyring,
             fleet,
+            backend: BackendConfig::load(&args.backend)?,
         })
     }
 }

@@ -194,7 +194,8 @@ async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Respo
             .max_seconds
             .map(|secs| Duration::from_secs(secs.into())),
         kind: request.kind,
-        codec: None,
+        app: request.app,
+        config: request.session_config,
     };
     let (reply, result) = oneshot::channel();
     if let Err(refused) = submit(worker, Command::Create(Box::new(spec), reply)) {

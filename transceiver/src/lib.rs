@@ -14,6 +14,7 @@
 //! [`channel`], [`audio`]) and the worker's [`worker::Core`]. Acting: [`worker::spawn`], [`socket`], [`control`].
 
 pub mod audio;
+pub mod backend;
 pub mod channel;
 pub mod config;
 pub mod control;

@@ -68,11 +68,15 @@ pub enum EndReason {
     Stopped,
     /// It reached the longest time that it may take.
     Expired,
+    /// The model server ended it in good order.
+    BackendClosed,
+    /// The model server could not be reached, or refused, or failed for good.
+    BackendFailed,
 }
 
 impl EndReason {
     /// Every reason, for metrics.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::HungUp,
         Self::ClientClosed,
         Self::Reaped,
@@ -82,6 +86,8 @@ impl EndReason {
         Self::Panicked,
         Self::Stopped,
         Self::Expired,
+        Self::BackendClosed,
+        Self::BackendFailed,
     ];
 
     /// The name under which metrics and logs show it.
@@ -97,6 +103,8 @@ impl EndReason {
             Self::Panicked => "panicked",
             Self::Stopped => "stopped",
             Self::Expired => "expired",
+            Self::BackendClosed => "backend_closed",
+            Self::BackendFailed => "backend_failed",
         }
     }
 }

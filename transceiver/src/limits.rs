@@ -98,6 +98,9 @@ pub const COMMANDS_WAITING: usize = 256;
 /// How many commands a worker takes in one turn: an offer costs up to a millisecond.
 pub const COMMANDS_PER_TURN: usize = 8;
 
+/// How many sessions whose model server has spoken a worker serves in one turn.
+pub const WAKES_PER_TURN: usize = 64;
+
 /// How many neighbours (relay cores) a worker packs for at once in one turn; the oldest trunk is sent early to make room.
 pub const HOPS_PER_TURN: usize = 256;
 
@@ -112,6 +115,75 @@ pub const DTLS_FIRST_RETRANSMIT: Duration = Duration::from_millis(100);
 
 /// How often a DTLS flight is repeated: with doubling from 100 ms this reaches past the connect timeout.
 pub const DTLS_RETRANSMITS: usize = 8;
+
+/// How many things that a model server said wait for their session; then its socket is not read.
+pub const BACKEND_EVENTS_WAITING: usize = 32;
+
+/// How many bytes of them wait: the largest message, and half of that again.
+pub const BACKEND_BYTES_WAITING: usize = BACKEND_MESSAGE_MAX * 3 / 2;
+
+/// The largest message that is taken from a model server, in bytes: a minute and a half of audio in an item that was asked for.
+pub const BACKEND_MESSAGE_MAX: usize = 8 * 1_024 * 1_024;
+
+/// How many messages for a model server wait in its connection's queue: five seconds of audio.
+pub const BACKEND_MESSAGES_WAITING: usize = 256;
+
+/// How soon a full queue to a model server is tried again.
+pub const BACKEND_RETRY: Duration = Duration::from_millis(50);
+
+/// How many messages for a model server wait behind that queue; then audio is dropped, and events are refused.
+pub const BACKEND_UNSENT_MESSAGES: usize = 256;
+
+/// How many bytes of them wait.
+pub const BACKEND_UNSENT_BYTES: usize = 2 * 1_024 * 1_024;
+
+/// How much of what the client says is kept while there is no connection to a model server: the newest.
+pub const BACKEND_HELD: Duration = Duration::from_secs(10);
+
+/// How many events of the client's are kept meanwhile.
+pub const BACKEND_HELD_EVENTS: usize = 64;
+
+/// How many bytes of them are kept.
+pub const BACKEND_HELD_BYTES: usize = 1_024 * 1_024;
+
+/// How long one attempt to connect to a model server may take: name, TCP, TLS and handshake.
+pub const BACKEND_CONNECT: Duration = Duration::from_secs(5);
+
+/// How often in a row a connection to a model server is made again, before its session ends.
+pub const BACKEND_ATTEMPTS: u32 = 6;
+
+/// How long a session waits before the first of these.
+pub const BACKEND_BACKOFF_FIRST: Duration = Duration::from_millis(250);
+
+/// How long it waits at most.
+pub const BACKEND_BACKOFF_MAX: Duration = Duration::from_secs(8);
+
+/// After how long a connection counts as stable: the attempts before it are forgotten.
+pub const BACKEND_STABLE: Duration = Duration::from_secs(30);
+
+/// A server that goes away after this long gives its session no more time: they do so after an hour.
+pub const BACKEND_LIFE: Duration = Duration::from_secs(55 * 60);
+
+/// How often a model server is pinged.
+pub const BACKEND_PING: Duration = Duration::from_secs(15);
+
+/// How long a model server may send nothing at all, not even the answer to a ping.
+pub const BACKEND_SILENCE: Duration = Duration::from_secs(45);
+
+/// How long a model server may take no message.
+pub const BACKEND_STALL: Duration = Duration::from_secs(15);
+
+/// How long the last frame to a model server may take.
+pub const BACKEND_GOODBYE: Duration = Duration::from_secs(1);
+
+/// The largest configuration of a session that is remembered for a new connection, in bytes as JSON.
+pub const BACKEND_SESSION_MAX: usize = 512 * 1_024;
+
+/// How long a model server may be silent after its handshake, before it is taken to be ready all the same.
+pub const BACKEND_HELLO: Duration = Duration::from_secs(2);
+
+/// How long a session whose model server has gone for good may play what that has said.
+pub const BACKEND_LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// The largest body of a control request, in bytes: an offer, escaped as JSON, and some fields.
 pub const CONTROL_BODY_MAX: usize = 160 * 1_024;
@@ -135,5 +207,13 @@ const _: () = {
     // The ICE agent gives up pairs above 100, the worst first.
     assert!(PATHS_PER_SESSION < 100);
     assert!(SILENCE_BEFORE_INTERRUPTED.as_secs() + INTERRUPTED_GRACE.as_secs() < CONSENT.as_secs());
+    // A message is never larger than what the queue takes, and what a client may send is.
+    assert!(
+        BACKEND_MESSAGE_MAX <= BACKEND_BYTES_WAITING && BACKEND_BYTES_WAITING < u32::MAX as usize
+    );
+    assert!(
+        CHANNEL_MESSAGE_MAX as usize <= BACKEND_HELD_BYTES
+            && BACKEND_HELD_BYTES <= BACKEND_UNSENT_BYTES
+    );
     assert!(CONTROL_BODY_MAX > 2 * firsthop_shared::limits::SDP_MAX);
 };

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use firsthop_service::settings::{self, SettingError};
 use firsthop_service::{files, server};
 use firsthop_shared::address::ShardId;
+use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
 use firsthop_transceiver::dtls::Identity;
@@ -49,6 +50,8 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let identity = Identity::process()?;
     let (keyring_watch, keyring) = config.keyring;
     let (fleet_watch, fleet) = config.fleet;
+    let (apps_watch, apps) = config.backend.apps;
+    let (apps, apps_now) = watch::channel(Arc::new(apps));
     let (shared, shared_now) = watch::channel(Shared {
         keyring: Arc::new(keyring),
         fleet: Arc::new(fleet),
@@ -90,9 +93,20 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             directory: directory.clone(),
             epoch,
         };
-        let core = Core::new(settings, shared_now.borrow().clone(), identity, random);
         let (commands, queue) = mpsc::channel(limits::COMMANDS_WAITING);
         let stats = Arc::new(WorkerStats::default());
+        // Bounded by the worker's sessions: see `backend::Waker`.
+        let (wakes, woken) = mpsc::unbounded_channel();
+        let (alive, connections) = mpsc::channel(1);
+        let dialer = Dialer {
+            apps: apps_now.clone(),
+            tls: Arc::clone(&config.backend.tls),
+            wakes,
+            stats: Arc::clone(&stats.backend),
+            alive,
+        };
+        let core = Core::new(settings, shared_now.borrow().clone(), identity, random)
+            .with_backends(Box::new(dialer));
         handles.push(WorkerHandle {
             commands,
             stats: Arc::clone(&stats),
@@ -102,6 +116,8 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             socket,
             commands: queue,
             shared: shared_now.clone(),
+            wakes: woken,
+            connections,
             stop: stopped.clone(),
             stats,
             cpu: processors.get(index % processors.len().max(1)).copied(),
@@ -133,6 +149,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::spawn(reload(shared, keyring_watch, fleet_watch));
+        tokio::spawn(reload_apps(apps, apps_watch));
         tracing::info!(
             trunk = %config.trunk,
             owner = %config.owner,
@@ -185,6 +202,27 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
     })?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at the applications and their keys once a second.
+async fn reload_apps(apps: watch::Sender<Arc<Apps>>, mut files: AppsReloader) {
+    let mut every = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        every.tick().await;
+        match files.poll() {
+            None => {}
+            Some(Ok(new)) => {
+                tracing::info!("applications reloaded");
+                apps.send_replace(Arc::new(new));
+            }
+            Some(Err(error)) => {
+                // One line, whatever a parser said.
+                let error = error.to_string();
+                let error: Vec<&str> = error.split_whitespace().collect();
+                tracing::warn!(error = error.join(" "), "the applications are not reloaded");
+            }
+        }
+    }
 }
 
 /// Looks at the files once a second; a file that cannot be used leaves the last good one in place.

@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::audio::ConversationCounters;
+use crate::backend;
 use crate::life::{EndReason, State};
 use crate::reason::Reason;
 use crate::session::QualitySummary;
@@ -139,6 +140,8 @@ impl Collector for Workers {
             MetricType::Gauge,
             &samples,
         )?;
+        let backends: Vec<_> = self.stats.iter().map(|s| Arc::clone(&s.backend)).collect();
+        backend::encode_stats(&mut encoder, &backends)?;
         single(
             &mut encoder,
             "capacity_sessions",
@@ -235,6 +238,8 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -246,6 +251,12 @@ mod tests {
         stats[0].receive_errors.store(6, Relaxed);
         stats[0].audio[1].store(7, Relaxed);
         stats[1].quality[1].store(8, Relaxed);
+        stats[1].backend.connected(Duration::from_millis(40));
+        stats[0].backend.answered(Duration::from_millis(500));
+        stats[1].backend.lost(&backend::Loss {
+            cause: backend::LossCause::TimedOut,
+            retry: None,
+        });
         let page = Metrics::new(stats, 10, Arc::default())
             .page()
             .expect("a page");
@@ -258,6 +269,11 @@ mod tests {
             "firsthop_transceiver_audio_faults_total{worker=\"0\",fault=\"missing_packets\"} 7",
             "firsthop_transceiver_rtt_milliseconds_total{worker=\"1\"} 8",
             "firsthop_transceiver_packets_lost_down_total{worker=\"0\"} 0",
+            "firsthop_transceiver_backend_connect_seconds_bucket{le=\"0.05\",worker=\"1\"} 1",
+            "firsthop_transceiver_backend_connect_seconds_count{worker=\"1\"} 1",
+            "firsthop_transceiver_backend_first_audio_seconds_sum{worker=\"0\"} 0.5",
+            "firsthop_transceiver_backend_reconnects_total{worker=\"0\"} 0",
+            "firsthop_transceiver_backend_losses_total{worker=\"1\",cause=\"timed_out\"} 1",
             "firsthop_transceiver_capacity_sessions 20",
             "firsthop_transceiver_draining 0",
         ] {

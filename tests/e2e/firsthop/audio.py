@@ -34,6 +34,14 @@ def speak(text: str, path: Path) -> Path:
     return path
 
 
+def resampled(samples: Samples, rate: int, path: Path) -> Path:
+    """Writes samples as a WAV of another rate."""
+    original = path.with_suffix(".original.wav")
+    save(original, samples)
+    subprocess.run(["sox", original, "-r", str(rate), path], check=True)
+    return path
+
+
 def load(path: Path) -> Samples:
     """The samples of a WAV that `speak` made, between -1 and 1."""
     with wave.open(str(path)) as file:

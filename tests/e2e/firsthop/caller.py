@@ -90,7 +90,8 @@ class Voice(MediaStreamTrack):
         self.speaking = False
 
     def start(self) -> None:
-        """From the next frame on the samples are played; before, silence."""
+        """From the next frame on the samples are played, from their beginning; before, silence."""
+        self._position = 0
         self.speaking = True
 
     async def recv(self) -> AudioFrame:
@@ -219,7 +220,7 @@ class Caller:
         self.wait_for_event("session.created", timeout)
 
     def speak(self) -> None:
-        """Begins to speak the samples."""
+        """Begins to speak the samples, or to speak them anew."""
         assert self._voice is not None
         self._loop.call_soon_threadsafe(self._voice.start)
 

@@ -11,6 +11,7 @@
 //! Both directions are bounded. What a backend takes it takes at once, so it must keep only a bounded part of it. What it gives is
 //! pulled, with the room that there is: a backend may hold audio back as long as it likes, but never gives more than fits.
 
+use std::fmt;
 use std::time::Instant;
 
 use super::codec::Codec;
@@ -66,6 +67,42 @@ pub enum Output<'a> {
     Finished(ItemId),
     /// Stop playing within one frame, and drop all that waits (barge-in).
     Clear,
+    /// The session has nobody to talk to any more; nothing follows.
+    End(BackendEnd),
+}
+
+/// Why a backend ends its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendEnd {
+    /// Its server ended the session in good order.
+    Closed,
+    /// Its server's own limit of a session was reached.
+    Expired,
+    /// Its server could not be reached, or refused, or failed for good.
+    Failed,
+}
+
+/// What a backend with a server has to tell of a session at its end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct BackendReport {
+    /// From the session's beginning to the server's answer to the handshake, in milliseconds.
+    pub connect_ms: Option<u64>,
+    /// From the end of the user's first turn to the first audio of its answer, in milliseconds.
+    pub first_audio_ms: Option<u64>,
+    /// Connections after the first one.
+    pub reconnects: u64,
+    /// Connections that broke or could not be made.
+    pub losses: u64,
+    /// Errors that the server reported.
+    pub errors: u64,
+    /// Messages of the server's that are none of its protocol.
+    pub malformed: u64,
+    /// Messages of the server's whose audio could not be read.
+    pub undecoded: u64,
+    /// Samples of the client's that the server did not take.
+    pub unsent_samples: u64,
+    /// Events of the client's that the server did not take.
+    pub refused_events: u64,
 }
 
 /// How the playout queue stands, in samples at the rate of the [`Format`]: 24,000 per second, or 8,000, each of them a byte.
@@ -75,6 +112,28 @@ pub struct QueueState {
     pub queued: usize,
     /// Samples that may be given now.
     pub room: usize,
+}
+
+impl fmt::Display for BackendReport {
+    /// For the log: the names and values of all, and a dash for a time that never came.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+        let connect = time(self.connect_ms);
+        let first_audio = time(self.first_audio_ms);
+        write!(f, "connect_ms={connect} first_audio_ms={first_audio}")?;
+        let counts = [
+            ("reconnects", self.reconnects),
+            ("losses", self.losses),
+            ("errors", self.errors),
+            ("malformed", self.malformed),
+            ("undecoded", self.undecoded),
+            ("unsent_samples", self.unsent_samples),
+            ("refused_events", self.refused_events),
+        ];
+        counts
+            .iter()
+            .try_for_each(|(name, count)| write!(f, " {name}={count}"))
+    }
 }
 
 /// What speaks to the user of one session.
@@ -93,4 +152,9 @@ pub trait Backend: Send {
 
     /// When to poll although nothing was handled. `None` when time alone changes nothing.
     fn deadline(&self) -> Option<Instant>;
+
+    /// What there is to tell of the session so far; nothing for a backend without a server.
+    fn report(&self) -> BackendReport {
+        BackendReport::default()
+    }
 }

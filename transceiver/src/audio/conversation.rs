@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::backend::{Backend, Format, Input, Output, QueueState};
+use super::backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
 use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 use super::g711::{self, Law};
@@ -18,7 +18,7 @@ use super::reorder::Pushed;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
 
 /// Events to the client that may wait for the channel to open. A later one is dropped and counted.
-pub const MAX_EVENTS: usize = 256;
+pub const MAX_EVENTS: usize = 1_024;
 
 /// Bytes of events that may wait.
 const MAX_EVENT_BYTES: usize = 4 * 1_024 * 1_024;
@@ -113,6 +113,8 @@ pub struct Conversation {
     event_bytes: usize,
     /// The last turn ended at its bound: there is more to take.
     more: Option<Instant>,
+    /// The backend has ended the session.
+    ended: Option<BackendEnd>,
     counters: ConversationCounters,
 }
 
@@ -179,6 +181,7 @@ impl Conversation {
             events: VecDeque::new(),
             event_bytes: 0,
             more: None,
+            ended: None,
             counters: ConversationCounters::default(),
         })
     }
@@ -248,6 +251,16 @@ impl Conversation {
         let event = self.events.pop_front()?;
         self.event_bytes -= event.len();
         Some(event)
+    }
+
+    /// Why the backend has ended the session, if it has.
+    pub fn ended(&self) -> Option<BackendEnd> {
+        self.ended
+    }
+
+    /// What the backend has to tell of its server.
+    pub fn backend_report(&self) -> BackendReport {
+        self.backend.report()
     }
 
     /// When to poll at the latest, although nothing arrived. It may lie in the past.
@@ -345,6 +358,7 @@ impl Conversation {
                     self.playout.clear();
                     self.report_playout(now);
                 }
+                Some(Output::End(why)) => self.ended = self.ended.or(Some(why)),
             }
         }
         self.more = Some(now);

@@ -62,7 +62,7 @@ pub(super) fn committed(ids: &mut Ids, item: &str, previous: Option<&str>) -> St
 
 /// What the playout does with a response's audio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OutputBuffer {
+pub(crate) enum OutputBuffer {
     /// Its first packet is sent.
     Started,
     /// Its last packet is sent.
@@ -72,7 +72,7 @@ pub(super) enum OutputBuffer {
 }
 
 /// `output_audio_buffer.started`, `.stopped` or `.cleared` of a response (`null` when there is none to clear).
-pub(super) fn output_audio_buffer(
+pub(crate) fn output_audio_buffer(
     ids: &mut Ids,
     what: OutputBuffer,
     response: Option<&str>,
@@ -116,7 +116,7 @@ pub(super) fn session(ids: &mut Ids, kind: &str, session: Value) -> String {
 }
 
 /// `error` about a client event: its `event_id` is named if it had one.
-pub(super) fn client_error(
+pub(crate) fn client_error(
     ids: &mut Ids,
     code: &str,
     message: &str,
@@ -132,6 +132,21 @@ pub(super) fn client_error(
             "message": message,
             "param": param,
             "event_id": about,
+        }}),
+    )
+}
+
+/// `error` about what went wrong on this side.
+pub(crate) fn server_error(ids: &mut Ids, code: &str, message: &str) -> String {
+    event(
+        ids,
+        "error",
+        json!({"error": {
+            "type": "server_error",
+            "code": code,
+            "message": message,
+            "param": null,
+            "event_id": null,
         }}),
     )
 }

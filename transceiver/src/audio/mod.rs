@@ -29,7 +29,7 @@ mod resample;
 mod uplink;
 mod voice;
 
-pub use backend::{Backend, Format, Input, Output, QueueState};
+pub use backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 pub use codec::{Codec, CodecError, MAX_PACKET};
 pub use conversation::{
     Conversation, ConversationCounters, ConversationSettings, MAX_EVENTS, RtpOut,
@@ -38,11 +38,13 @@ pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 pub use events::Ids;
+pub(crate) use events::{OutputBuffer, client_error, output_audio_buffer, server_error};
 pub use g711::Law;
 pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
 pub use loss::ExpectedLoss;
 pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};
+pub(crate) use resample::{Narrower, Widener};
 pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
 pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};
 

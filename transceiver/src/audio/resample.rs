@@ -94,20 +94,20 @@ static WIDE: LazyLock<[[f32; PHASE_TAPS]; RATIO]> = LazyLock::new(|| {
 });
 
 /// A resampler from 24 to 8 kHz: one sample for each whole three.
-pub(super) struct Narrower {
+pub(crate) struct Narrower {
     /// The last inputs, then the new ones while they are worked on.
     input: Vec<f32>,
 }
 
 impl Narrower {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             input: vec![0.0; NARROW_TAPS - RATIO],
         }
     }
 
     /// Calls `output` with each sample that the new input completes.
-    pub(super) fn push(&mut self, pcm: &[i16], mut output: impl FnMut(i16)) {
+    pub(crate) fn push(&mut self, pcm: &[i16], mut output: impl FnMut(i16)) {
         self.input.extend(pcm.iter().map(|&s| f32::from(s)));
         let mut used = 0;
         while let Some(window) = self.input.get(used..used + NARROW_TAPS) {
@@ -119,19 +119,19 @@ impl Narrower {
 }
 
 /// A resampler from 8 to 24 kHz: three samples for each.
-pub(super) struct Widener {
+pub(crate) struct Widener {
     input: Vec<f32>,
 }
 
 impl Widener {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             input: vec![0.0; PHASE_TAPS - 1],
         }
     }
 
     /// Appends what the new input makes to `output`.
-    pub(super) fn push(&mut self, pcm: &[i16], output: &mut Vec<i16>) {
+    pub(crate) fn push(&mut self, pcm: &[i16], output: &mut Vec<i16>) {
         self.input.extend(pcm.iter().map(|&s| f32::from(s)));
         for window in self.input.windows(PHASE_TAPS) {
             output.extend(WIDE.iter().map(|phase| dot(window, phase)));

@@ -180,6 +180,9 @@ impl Session {
             self.drain(None, now, out);
         }
         self.write_events(now, out);
+        if let Some(why) = self.voice.ended() {
+            self.backend_ended(why, now);
+        }
         if self.life.state() == State::Ended {
             self.farewell(now, out);
         }
@@ -202,7 +205,7 @@ impl Session {
             };
             if !self.channel.fits(text.len()) {
                 self.drop_one(Reason::ChannelOversize, out);
-                text = self.channel.oversize_notice();
+                text = self.channel.shortened(&text);
             }
             let Some(mut channel) = self.rtc.channel(id) else {
                 self.voice.put_back(text);

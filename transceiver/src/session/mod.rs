@@ -25,10 +25,11 @@ use firsthop_shared::token::{IcePassword, Ufrag};
 use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
-use crate::audio::{Codec, ConversationCounters};
+use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters};
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::life::{EndReason, Life, Limit, LimitStep, State};
+use crate::limits;
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
 use crate::sdp::Offer;
@@ -141,6 +142,8 @@ pub struct Session {
     quality: Quality,
     life: Life,
     limit: Limit,
+    /// The backend has ended the session: why, and when the client has had time to hear of it.
+    ending: Option<(EndReason, Instant)>,
     engine_deadline: Instant,
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
@@ -175,6 +178,8 @@ pub struct Summary {
     pub quality: QualitySummary,
     /// Packets in a hundred that the encoder expected to be lost, at the end.
     pub expected_loss: u8,
+    /// What the backend has to tell of its server.
+    pub backend: BackendReport,
 }
 
 /// Times of a session, in milliseconds.
@@ -327,6 +332,11 @@ impl Session {
                 LimitStep::End => self.life.end(EndReason::Expired, now),
             }
         }
+        if let Some((reason, at)) = self.ending
+            && now >= at
+        {
+            self.life.end(reason, now);
+        }
         if self.life.state() == State::Ended {
             self.farewell(now, out);
             return;
@@ -360,6 +370,7 @@ impl Session {
             audio,
             self.channel_retry,
             self.media_deadline(),
+            self.ending.map(|(_, at)| at),
         ];
         waits.into_iter().flatten().min()
     }
@@ -418,7 +429,19 @@ impl Session {
             audio: self.voice.counters(),
             quality: self.quality.summary(),
             expected_loss: self.voice.expected_loss(),
+            backend: self.voice.backend_report(),
         }
+    }
+
+    /// The client is to hear of the end of its backend before the end of its session.
+    fn backend_ended(&mut self, why: BackendEnd, now: Instant) {
+        let reason = match why {
+            BackendEnd::Closed => EndReason::BackendClosed,
+            BackendEnd::Expired => EndReason::Expired,
+            BackendEnd::Failed => EndReason::BackendFailed,
+        };
+        self.ending
+            .get_or_insert((reason, now + limits::EXPIRY_GRACE));
     }
 
     fn drop_one(&mut self, reason: Reason, out: &mut Outbox) {

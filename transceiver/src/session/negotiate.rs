@@ -14,6 +14,7 @@ use super::quality::Quality;
 use super::voice::Voice;
 use super::{Advertised, Credentials, NewSession, Outbox, Session};
 use crate::audio::Codec;
+use crate::backend::Opened;
 use crate::channel::Channel;
 use crate::dtls::Identity;
 use crate::hops::Paths;
@@ -23,13 +24,15 @@ use crate::proof::Checks;
 use crate::sdp::{AnswerParts, Offer, OfferError, Purpose, compose};
 
 impl Session {
-    /// Makes a session and the answer to its client's offer.
+    /// Makes a session and the answer to its client's offer. `open` makes what speaks to the client, once the codec
+    /// is agreed on.
     ///
     /// # Errors
     /// [`OfferError`] when the offer cannot be served; a fault of ours is a panic, for the worker to catch.
     pub fn create(
         identity: &Identity,
         new: NewSession<'_>,
+        open: impl FnOnce(Codec) -> Opened,
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(Self, String), OfferError> {
@@ -66,10 +69,11 @@ impl Session {
             paths: Paths::default(),
             checks: Checks::default(),
             channel,
-            voice: Voice::new(new.seed, codec),
+            voice: Voice::new(open(codec), codec, new.seed),
             quality: Quality::new(codec.clock_rate()),
             life: Life::new(now),
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
+            ending: None,
             engine_deadline: now,
             channel_retry: None,
             early: Early::default(),

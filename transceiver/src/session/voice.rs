@@ -8,9 +8,10 @@ use str0m::media::{Direction, MediaKind, Mid, Pt};
 use str0m::rtp::{RtpPacket, RtpWrite, Ssrc};
 
 use crate::audio::{
-    Codec, CodecError, Conversation, ConversationCounters, ConversationSettings, Echo,
-    EncoderSettings, RtpIn,
+    BackendEnd, BackendReport, Codec, CodecError, Conversation, ConversationCounters,
+    ConversationSettings, EncoderSettings, RtpIn,
 };
+use crate::backend::Opened;
 use crate::limits;
 
 /// Notices of the channel's own that may wait beside the backend's events.
@@ -49,20 +50,19 @@ struct Media {
 
 impl Voice {
     /// Everything random about the session's audio comes from `seed`.
-    pub(super) fn new(seed: u64, codec: Codec) -> Self {
+    pub(super) fn new(opened: Opened, codec: Codec, seed: u64) -> Self {
         let settings = ConversationSettings {
             codec,
             encoder: EncoderSettings::default(),
-            playout: Echo::playout_settings(),
+            playout: opened.playout,
         };
         // RFC 3550 section 5.1: random starts. Above 32,767 a sequence number could wrap before the client has seen one.
         let sequence = seed & 0x7fff;
         let timestamp = (seed >> 16) as u32;
-        let (conversation, failed) =
-            match Conversation::new(Box::new(Echo::new(seed)), settings, timestamp) {
-                Ok(conversation) => (Some(conversation), None),
-                Err(error) => (None, Some(error)),
-            };
+        let (conversation, failed) = match Conversation::new(opened.backend, settings, timestamp) {
+            Ok(conversation) => (Some(conversation), None),
+            Err(error) => (None, Some(error)),
+        };
         Self {
             media: None,
             conversation,
@@ -256,6 +256,18 @@ impl Voice {
     /// When the next frame, timer or concealment is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.conversation.as_ref()?.deadline()
+    }
+
+    /// Why the backend has ended the session, if it has.
+    pub(super) fn ended(&self) -> Option<BackendEnd> {
+        self.conversation.as_ref()?.ended()
+    }
+
+    pub(super) fn backend_report(&self) -> BackendReport {
+        self.conversation
+            .as_ref()
+            .map(Conversation::backend_report)
+            .unwrap_or_default()
     }
 
     pub(super) fn counters(&self) -> ConversationCounters {

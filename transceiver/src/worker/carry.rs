@@ -8,6 +8,7 @@ use firsthop_shared::control::{ControlCode, ControlError};
 
 use super::command::{Command, CreateSpec, RestartBy, RestartSpec};
 use super::core::{Core, Slot};
+use crate::backend::Wanted;
 use crate::life::{EndReason, State};
 use crate::limits;
 use crate::sdp::OfferError;
@@ -60,6 +61,21 @@ impl Core {
             ));
         }
         let seed = (self.random)();
+        let app = self
+            .backends
+            .find(spec.app.as_deref())
+            .map_err(|error| ControlError::new(ControlCode::UnsupportedOffer, error.to_string()))?;
+        let backends = &self.backends;
+        let (session, config) = (spec.id, spec.config.as_ref());
+        let open = |codec| {
+            let wanted = Wanted {
+                session,
+                config,
+                codec,
+                seed,
+            };
+            backends.open(&app, wanted, now)
+        };
         let identity = self.identity;
         let outbox = &mut self.outbox;
         let new = NewSession {
@@ -71,10 +87,10 @@ impl Core {
             seed,
             longest: spec.longest.unwrap_or(limits::SESSION_MAX),
             kind: spec.kind,
-            codec: spec.codec,
+            codec: app.codec(),
         };
         let made = catch_unwind(AssertUnwindSafe(|| {
-            Session::create(identity, new, now, outbox)
+            Session::create(identity, new, open, now, outbox)
         }));
         let (session, answer) = match made {
             Ok(Ok(made)) => made,

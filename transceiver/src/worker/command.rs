@@ -9,7 +9,6 @@ use firsthop_shared::address::{Restart, SessionId, ShardId};
 use firsthop_shared::control::{CallKind, ControlError, IceCredentials};
 use tokio::sync::oneshot;
 
-use crate::audio::Codec;
 use crate::session::{Advertised, Credentials};
 
 /// A session to make. The control server has checked the ufrag and looked the ingresses up.
@@ -31,8 +30,10 @@ pub struct CreateSpec {
     pub longest: Option<Duration>,
     /// What kind of call it is.
     pub kind: CallKind,
-    /// The codec that is taken when the client offers it.
-    pub codec: Option<Codec>,
+    /// The application that the call names.
+    pub app: Option<String>,
+    /// What the session is to be configured with.
+    pub config: Option<serde_json::Value>,
 }
 
 /// What a client restarts ICE with.

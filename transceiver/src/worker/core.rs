@@ -16,6 +16,7 @@ use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
 use super::command::Directory;
 use super::egress::Egress;
 use super::stats::Counters;
+use crate::backend::{Backends, Echoes};
 use crate::dtls::Identity;
 use crate::hops::Destination;
 use crate::life::{EndReason, State};
@@ -70,6 +71,7 @@ pub struct Core {
     pub(super) counters: Counters,
     pub(super) random: fn() -> u64,
     unknown: UnknownBudget,
+    pub(super) backends: Box<dyn Backends>,
 }
 
 impl Core {
@@ -94,7 +96,15 @@ impl Core {
             counters: Counters::default(),
             random,
             unknown: UnknownBudget::default(),
+            backends: Box::new(Echoes),
         }
+    }
+
+    /// The same worker, with other backends than echoes.
+    #[must_use]
+    pub fn with_backends(mut self, backends: Box<dyn Backends>) -> Self {
+        self.backends = backends;
+        self
     }
 
     /// Takes new keys and a new fleet.
@@ -194,6 +204,11 @@ impl Core {
             self.with(id, now, |session, out| session.timeout(now, out));
         }
         true
+    }
+
+    /// The backend of a session has something to say.
+    pub fn wake(&mut self, id: SessionId, now: Instant) {
+        self.with(id, now, |session, out| session.timeout(now, out));
     }
 
     /// When [`Core::timers`] is due.
@@ -318,7 +333,7 @@ impl Core {
             self.push(to.hop, &header, &[]);
         }
         let summary = slot.session.summary(now);
-        let audio = &summary.audio;
+        let (audio, backend) = (&summary.audio, &summary.backend);
         for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
             *sum += count;
         }
@@ -349,7 +364,6 @@ impl Core {
             malformed = audio.uplink.malformed,
             concealed_samples = audio.uplink.concealed,
             overrun_samples = audio.overrun,
-            unencoded = audio.unencoded,
             dropped_events = audio.dropped_events,
             recovered = audio.uplink.recovered,
             rtt_ms = quality.rtt_ms,
@@ -358,6 +372,8 @@ impl Core {
             packets_out = quality.sent,
             lost_down = quality.lost_down,
             expected_loss = summary.expected_loss,
+            // The library takes 32 fields in all.
+            backend = %backend,
             "session ended"
         );
     }

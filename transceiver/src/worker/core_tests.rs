@@ -94,7 +94,8 @@ impl Rig {
             }],
             longest: None,
             kind: CallKind::Realtime,
-            codec: None,
+            app: None,
+            config: None,
         };
         let (reply, mut result) = oneshot::channel();
         self.core
@@ -536,7 +537,8 @@ fn malformed_offers_are_refused_and_leave_nothing() {
             advertised: Vec::new(),
             longest: None,
             kind: CallKind::Realtime,
-            codec: None,
+            app: None,
+            config: None,
         };
         let (reply, mut result) = oneshot::channel();
         rig.core

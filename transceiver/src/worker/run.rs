@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firsthop_shared::address::Hop;
+use firsthop_shared::address::{Hop, SessionId};
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
@@ -28,6 +28,10 @@ pub struct Worker {
     pub commands: mpsc::Receiver<Command>,
     /// New keys and fleets.
     pub shared: watch::Receiver<Shared>,
+    /// Sessions whose backend has something to say, each at most once.
+    pub wakes: mpsc::UnboundedReceiver<SessionId>,
+    /// Ends when every connection to a model server has said goodbye.
+    pub connections: mpsc::Receiver<()>,
     /// True when the process stops.
     pub stop: watch::Receiver<bool>,
     /// Where its counters are published.
@@ -85,6 +89,7 @@ enum Wake {
     Timer,
     Command(Option<Command>),
     Shared,
+    Backend(SessionId),
     Stop,
 }
 
@@ -94,6 +99,8 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         socket,
         mut commands,
         mut shared,
+        mut wakes,
+        mut connections,
         mut stop,
         stats,
         ..
@@ -109,7 +116,15 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             tokio::task::yield_now().await;
             look(&shared, &stop)
         } else {
-            wait(&core, &socket, &mut commands, &mut shared, &mut stop).await
+            wait(
+                &core,
+                &socket,
+                &mut commands,
+                &mut shared,
+                &mut wakes,
+                &mut stop,
+            )
+            .await
         };
         busy = false;
         let now = Instant::now();
@@ -119,6 +134,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Wake::Stop => break,
             Wake::Shared => core.reload(shared.borrow_and_update().clone()),
             Wake::Command(Some(command)) => core.command(command, now),
+            Wake::Backend(session) => core.wake(session, now),
             // The control server has gone: so will the stop signal come.
             Wake::Command(None) | Wake::Socket | Wake::Timer => {}
         }
@@ -132,7 +148,10 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         // 3. Timers first: what is due must not wait for a full socket.
         busy |= core.timers(now);
 
-        // 4. One batch from the socket.
+        // 4. What model servers have said.
+        busy |= !take_wakes(&mut core, &mut wakes, &socket, now);
+
+        // 5. One batch from the socket.
         let fd = socket.as_raw_fd();
         match socket.try_io(Interest::READABLE, || batch.receive(fd)) {
             Ok(count) => {
@@ -150,10 +169,10 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Err(_) => core.counters().receive_errors += 1,
         }
 
-        // 5. What the turn made leaves, packed per hop.
+        // 6. What the turn made leaves, packed per hop.
         flush(&mut core, &socket);
 
-        // 6. Counters become visible.
+        // 7. Counters become visible.
         if now.duration_since(meminfo_at) >= Duration::from_secs(1) {
             meminfo_at = now;
             core.counters().kernel_drops = socket::kernel_drops(fd).unwrap_or(0).into();
@@ -166,7 +185,29 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     }
     flush(&mut core, &socket);
     publish(&mut core, &stats);
+    // Their sessions have ended, and so do they, each within its own bound.
+    drop(core);
+    let _ = tokio::time::timeout(2 * limits::BACKEND_GOODBYE, connections.recv()).await;
     Ok(())
+}
+
+/// Serves wakes, a bounded number; returns whether that were all.
+fn take_wakes(
+    core: &mut Core,
+    wakes: &mut mpsc::UnboundedReceiver<SessionId>,
+    socket: &tokio::net::UdpSocket,
+    now: Instant,
+) -> bool {
+    for _ in 0..limits::WAKES_PER_TURN {
+        let Ok(session) = wakes.try_recv() else {
+            return true;
+        };
+        core.wake(session, now);
+        if core.egress().is_full() {
+            flush(core, socket);
+        }
+    }
+    false
 }
 
 /// What a worker that never waits has to see all the same: the end, and new keys.
@@ -186,6 +227,7 @@ async fn wait(
     socket: &tokio::net::UdpSocket,
     commands: &mut mpsc::Receiver<Command>,
     shared: &mut watch::Receiver<Shared>,
+    wakes: &mut mpsc::UnboundedReceiver<SessionId>,
     stop: &mut watch::Receiver<bool>,
 ) -> Wake {
     let timer = async {
@@ -204,6 +246,7 @@ async fn wait(
         Ok(()) = shared.changed() => Wake::Shared,
         () = timer => Wake::Timer,
         command = commands.recv(), if !commands.is_closed() => Wake::Command(command),
+        Some(session) = wakes.recv() => Wake::Backend(session),
         _ = socket.readable() => Wake::Socket,
     }
 }

@@ -1,8 +1,10 @@
 //! A worker's counters: plain integers on the packet path, published now and then for the metrics page.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::audio::ConversationCounters;
+use crate::backend::BackendStats;
 use crate::life::{EndReason, State};
 use crate::reason::{Drops, Reason};
 use crate::session::QualitySummary;
@@ -65,6 +67,8 @@ macro_rules! published {
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
             pub drops: [AtomicU64; Reason::ALL.len()],
+            /// What connections to model servers did: they count here themselves.
+            pub backend: Arc<BackendStats>,
         }
 
         impl WorkerStats {

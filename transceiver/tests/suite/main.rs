@@ -1,6 +1,7 @@
 //! The transceiver from outside: sessions with a real client, in memory and over loopback. One program, because each one more links all dependencies once more.
 
 mod audio;
+mod backend;
 mod calls;
 mod codecs;
 mod control_port;

@@ -14,6 +14,7 @@ use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token::{self, Route};
 use firsthop_transceiver::audio::{Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD};
+use firsthop_transceiver::backend::Opened;
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::State;
 use firsthop_transceiver::limits;
@@ -201,7 +202,13 @@ pub(crate) fn make_session_with(
     };
     edit(&mut new);
     let mut out = Outbox::default();
-    let made = Session::create(Identity::process().expect("identity"), new, now, &mut out)?;
+    let made = Session::create(
+        Identity::process().expect("identity"),
+        new,
+        |_| Opened::echo(7),
+        now,
+        &mut out,
+    )?;
     assert!(out.sends.is_empty(), "nothing leaves before a check came");
     Ok(made)
 }

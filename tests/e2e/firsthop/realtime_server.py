@@ -1,0 +1,235 @@
+"""A model server for tests: OpenAI's Realtime protocol over a real WebSocket, with answers faster than real time.
+
+    python realtime_server.py --port 8765 --answer answer.wav [--key KEY] [--beta]
+
+It hears a turn by its loudness (so that an interruption is one), answers each with the sound of the WAV, and keeps the
+books that a test compares with what the client received: every event, either way, is one line of JSON on its output,
+with the time of the monotonic clock, which is the same in every namespace. A session with tools calls the first of them
+at its first turn. The client's own event `test.disconnect` makes it drop the connection without a word.
+"""
+
+import argparse
+import array
+import asyncio
+import base64
+import hashlib
+import itertools
+import json
+import math
+import struct
+import time
+import wave
+from pathlib import Path
+from typing import Any
+
+RATE = 24_000
+#: RFC 6455, section 1.3.
+MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
+#: One delta of audio, in samples: 100 ms.
+DELTA = RATE // 10
+#: Speech is louder than this for so many milliseconds, and its end is so many without.
+LOUD, BEGINS_MS, ENDS_MS = 600.0, 60, 500
+
+
+class Gone(Exception):
+    """The other end has closed, or broken off."""
+
+
+class WebSocket:
+    """The server's half of RFC 6455, as much as a test needs."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def accept(self, key: str | None) -> bool:
+        """Answers the handshake; false when the client does not show the key."""
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+        headers = {name.lower(): value for name, value in headers.items()}
+        if key is not None and headers.get("authorization") != f"Bearer {key}":
+            self._writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+            return False
+        digest = hashlib.sha1(headers["sec-websocket-key"].encode() + MAGIC).digest()
+        answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        self._writer.write(f"{answer}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
+        return True
+
+    async def send(self, text: str) -> None:
+        """Sends a text message, and waits as long as the client takes it slowly."""
+        self._frame(TEXT, text.encode())
+        await self._writer.drain()
+
+    def _frame(self, opcode: int, payload: bytes) -> None:
+        length = len(payload)
+        if length < 126:
+            head = struct.pack("!BB", 0x80 | opcode, length)
+        elif length < 0x10000:
+            head = struct.pack("!BBH", 0x80 | opcode, 126, length)
+        else:
+            head = struct.pack("!BBQ", 0x80 | opcode, 127, length)
+        self._writer.write(head + payload)
+
+    async def receive(self) -> str:
+        """The next text message."""
+        message = b""
+        while True:
+            first, second = await self._read(2)
+            length = second & 0x7F
+            if length == 126:
+                (length,) = struct.unpack("!H", await self._read(2))
+            elif length == 127:
+                (length,) = struct.unpack("!Q", await self._read(8))
+            mask = await self._read(4)
+            payload = await self._read(length)
+            stream = itertools.cycle(mask)
+            payload = bytes(byte ^ key for byte, key in zip(payload, stream, strict=False))
+            opcode = first & 0xF
+            if opcode == CLOSE:
+                self._frame(CLOSE, payload)
+                raise Gone("closed")
+            if opcode == PING:
+                self._frame(PONG, payload)
+            elif opcode != PONG:
+                message += payload
+                if first & 0x80:
+                    return message.decode()
+
+    async def _read(self, count: int) -> bytes:
+        try:
+            return await self._reader.readexactly(count)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise Gone("broken off") from error
+
+
+class Session:
+    """One conversation."""
+
+    def __init__(self, socket: WebSocket, answer: bytes, beta: bool) -> None:
+        self._socket, self._answer, self._beta = socket, answer, beta
+        self._ids = itertools.count(1)
+        self._config: dict[str, Any] = {"type": "realtime", "id": f"sess_{id(self):x}", "audio": {}}
+        self._loud_ms = self._quiet_ms = 0
+        self._heard_ms = 0
+        self._speaking = False
+        self._called = False
+        self._speech: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serves the conversation until the client has gone."""
+        await self._say("session.created", session=self._config)
+        try:
+            while True:
+                await self._take(json.loads(await self._socket.receive()))
+        finally:
+            if self._speech is not None:
+                self._speech.cancel()
+
+    async def _say(self, kind: str, **members: Any) -> None:
+        event = {"type": kind, "event_id": f"event_{next(self._ids)}", **members}
+        note("out", {**event, "delta": len(event["delta"])} if "audio.delta" in kind else event)
+        await self._socket.send(json.dumps(event))
+
+    async def _take(self, event: dict[str, Any]) -> None:
+        kind = event["type"]
+        if kind == "input_audio_buffer.append":
+            await self._hear(base64.b64decode(event["audio"]))
+            return
+        note("in", event)
+        if kind == "session.update":
+            self._config = {**self._config, **event["session"]}
+            await self._say("session.updated", session=self._config)
+        elif kind == "conversation.item.create":
+            await self._say("conversation.item.added", item=event["item"])
+        elif kind == "response.create":
+            self._respond()
+        elif kind == "conversation.item.truncate":
+            names = ("item_id", "content_index", "audio_end_ms")
+            await self._say("conversation.item.truncated", **{name: event[name] for name in names})
+        elif kind == "test.disconnect":
+            raise Gone("as asked")
+
+    async def _hear(self, pcm: bytes) -> None:
+        samples = array.array("h", pcm)
+        ms = len(samples) * 1000 // RATE
+        self._heard_ms += ms
+        loud = math.sqrt(sum(s * s for s in samples) / max(1, len(samples))) > LOUD
+        self._loud_ms = self._loud_ms + ms if loud else 0
+        self._quiet_ms = 0 if loud else self._quiet_ms + ms
+        if not self._speaking and self._loud_ms >= BEGINS_MS:
+            self._speaking = True
+            if self._speech is not None:
+                self._speech.cancel()
+            start = self._heard_ms - self._loud_ms
+            await self._say("input_audio_buffer.speech_started", audio_start_ms=start, item_id="item_user")
+        elif self._speaking and self._quiet_ms >= ENDS_MS:
+            self._speaking = False
+            await self._say("input_audio_buffer.speech_stopped", audio_end_ms=self._heard_ms, item_id="item_user")
+            await self._say("input_audio_buffer.committed", item_id="item_user", previous_item_id=None)
+            self._respond()
+
+    def _respond(self) -> None:
+        # The client is heard meanwhile.
+        self._speech = asyncio.create_task(self._respond_now())
+
+    async def _respond_now(self) -> None:
+        number = next(self._ids)
+        response, item = f"resp_{number}", f"item_{number}"
+        of_it = {"response_id": response, "item_id": item, "output_index": 0}
+        await self._say("response.created", response={"id": response, "status": "in_progress"})
+        tools = self._config.get("tools") or []
+        if tools and not self._called:
+            self._called = True
+            call = {**of_it, "call_id": f"call_{number}", "name": tools[0]["name"], "arguments": "{}"}
+            await self._say("response.function_call_arguments.done", **call)
+        else:
+            name = "response.audio" if self._beta else "response.output_audio"
+            part = {**of_it, "content_index": 0}
+            for at in range(0, len(self._answer), 2 * DELTA):
+                delta = base64.b64encode(self._answer[at : at + 2 * DELTA]).decode()
+                await self._say(f"{name}.delta", **part, delta=delta)
+            await self._say(f"{name}_transcript.done", **part, transcript="spoken")
+            await self._say(f"{name}.done", **part)
+        await self._say("response.done", response={"id": response, "status": "completed"})
+
+
+def note(direction: str, event: dict[str, Any]) -> None:
+    """Writes an event into the books."""
+    print(json.dumps({"time": time.monotonic(), "direction": direction, "event": event}), flush=True)
+
+
+def load(path: Path) -> bytes:
+    """The samples of a WAV."""
+    with wave.open(str(path)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2), path
+        return file.readframes(file.getnframes())
+
+
+async def main() -> None:
+    """Serves until it is killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8765)
+    parser.add_argument("--answer", type=Path, required=True)
+    parser.add_argument("--key")
+    parser.add_argument("--beta", action="store_true", help="speak the names of the beta")
+    settings = parser.parse_args()
+    answer = load(settings.answer)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        socket = WebSocket(reader, writer)
+        try:
+            if await socket.accept(settings.key):
+                note("connection", {"type": "opened"})
+                await Session(socket, answer, settings.beta).run()
+        except (Gone, ConnectionError, asyncio.IncompleteReadError) as gone:
+            note("connection", {"type": "ended", "why": str(gone)})
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", settings.port)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

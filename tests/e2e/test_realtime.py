@@ -1,0 +1,241 @@
+"""Calls to a model server over a real WebSocket: the answer, the interruption, a tool call, and what breaks."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firsthop import audio, realtime_server
+from firsthop.audio import RATE, Samples
+from firsthop.caller import Caller
+from firsthop.capture import Packet, capture, missing
+from firsthop.namespaces import Testbed
+from firsthop.processes import Program
+from firsthop.stack import Stack
+from firsthop.waiting import until
+
+PORT = 8765
+KEY = "model-server-key"
+
+
+class Model:
+    """The test server in the server's namespace, and its books."""
+
+    def __init__(self, bed: Testbed, directory: Path, answer: Samples) -> None:
+        wav = audio.resampled(answer, realtime_server.RATE, directory / "answer.wav")
+        self.key_file = directory / "model-key"
+        self.key_file.write_text(KEY + "\n")
+        self.seconds = len(answer) / RATE
+        self._bed, self._directory, self._wav = bed, directory, wav
+        self.program: Program | None = None
+
+    def start(self, *more: str) -> None:
+        """Starts it, and waits until it listens."""
+        arguments = [f"--port={PORT}", f"--answer={self._wav}", f"--key={KEY}", *more]
+        command = self._bed.server.command(sys.executable, realtime_server.__file__, *arguments)
+        self.program = Program("model server", command, self._directory / "model-server.log")
+        self.program.wait_for_line("ready", 20)
+
+    def events(self, direction: str, kind: str) -> list[tuple[float, dict[str, Any]]]:
+        """The events of a type that it took ("in") or gave ("out"), each with its time."""
+        assert self.program is not None
+        lines = [json.loads(line) for _, line in self.program.lines if line.startswith("{")]
+        return [
+            (line["time"], line["event"])
+            for line in lines
+            if line["direction"] == direction and line["event"]["type"] == kind
+        ]
+
+    def wait_for(self, direction: str, kind: str, timeout: float = 10) -> tuple[float, dict[str, Any]]:
+        """The first event of a type, when it is there."""
+        return until(f"{kind} {direction}", lambda: self.events(direction, kind), timeout)[0]
+
+
+@pytest.fixture(scope="session")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """What the model answers: several seconds without a pause that would look like a gap."""
+    text = "Certainly I am going to tell you all about the weather over there while you are listening to my voice"
+    return audio.load(audio.speak(text, tmp_path_factory.mktemp("speech") / "told.wav"))
+
+
+@pytest.fixture
+def model(stack: Stack, tmp_path: Path, told: Samples) -> Iterator[Model]:
+    """The server, not yet started; the stack's calls go to it."""
+    made = Model(stack.bed, tmp_path, told)
+    stack.transceiver_settings |= {
+        "backend": "realtime",
+        "backend-url": f"ws://127.0.0.1:{PORT}/v1/realtime",
+        "backend-key-file": str(made.key_file),
+    }
+    yield made
+    if made.program is not None:
+        made.program.kill()
+
+
+#: After sound that was cut the client is sent so many frames: the fade, and silence for its jitter buffer.
+TAIL = 10
+
+
+def before_the_tail(packets: list[Packet]) -> list[Packet]:
+    """The packets of the item that was cut: all but the silence at the end, which is seen by its size."""
+    said, tail = packets[:-TAIL], packets[-TAIL:]
+    loud = float(np.median([len(packet.payload) for packet in said]))
+    assert all(len(packet.payload) < 0.8 * loud for packet in tail[3:]), "the tail is silent, once the encoder is"
+    return said
+
+
+def test_the_answer_is_heard_without_a_gap_and_the_events_come_in_order(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, told: Samples, model: Model
+) -> None:
+    model.start()
+    stack.start()
+    with capture(stack.bed.client, Testbed.CLIENT_LINK) as wire:
+        call = caller(samples=sentence)
+        call.call()
+        call.speak()
+        call.wait_for_event("output_audio_buffer.stopped", 40)
+        downlink = wire.packets(lambda packet: packet.is_rtp() and packet.is_downlink())
+    types = call.event_types()
+    kept = [kind for kind in types if not kind.startswith(("rate_limits", "conversation"))]
+    assert kept[0] == "session.created"
+    order = ["input_audio_buffer.speech_started", "input_audio_buffer.committed", "response.created"]
+    assert [kind for kind in kept if kind in order] == order
+    assert "response.output_audio.delta" not in types
+    assert kept[-1] == "output_audio_buffer.stopped"
+    # Faster than real time to us, in real time to the client.
+    deltas = [time for time, _ in model.events("out", "response.output_audio.delta")]
+    assert deltas[-1] - deltas[0] < model.seconds / 2
+    assert missing(downlink) == 0
+    heard = call.heard()
+    pieces = audio.likeness(told, heard)
+    print("likeness by seconds:", [round(piece, 2) for piece in pieces])
+    assert float(np.median(pieces)) > 0.75
+    whole, _ = audio.correlation(told, heard)
+    assert whole > 0.6, "a gap anywhere would shift the rest"
+    page = stack.transceiver_metrics()
+    assert page.total("firsthop_transceiver_backend_connect_seconds_count") == 1
+    assert page.total("firsthop_transceiver_backend_first_audio_seconds_count") == 1
+
+
+def test_an_interruption_is_heard_at_once_and_the_model_is_told_what_was_said(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model
+) -> None:
+    model.start()
+    stack.start()
+    with capture(stack.bed.client, Testbed.CLIENT_LINK) as wire:
+        call = caller(samples=sentence)
+        call.call()
+        call.speak()
+        call.wait_for_event("output_audio_buffer.started", 40)
+        call.listen(1.5, 20)
+        call.speak()
+        call.wait_for_event("output_audio_buffer.cleared", 20)
+        call.wait_for_event("conversation.item.truncated", 20)
+        # The conversation goes on.
+        call.wait_for_event("output_audio_buffer.started", 40, nth=2)
+        call.wait_for_event("output_audio_buffer.stopped", 40)
+        downlink = wire.packets(lambda packet: packet.is_rtp() and packet.is_downlink())
+    second = model.events("out", "response.created")[1][0]
+    downlink = [packet for packet in downlink if packet.time < second]
+    spoke = model.events("out", "input_audio_buffer.speech_started")[1][0]
+    said = before_the_tail(downlink)
+    late = said[-1].time - spoke
+    print(f"last packet of the item {1000 * late:.1f} ms after the event")
+    assert late <= 0.060
+    truncates = model.events("in", "conversation.item.truncate")
+    assert len(truncates) == 1
+    sent_ms = 20 * (said[-1].rtp_sequence() - downlink[0].rtp_sequence() + 1)
+    told_ms = truncates[0][1]["audio_end_ms"]
+    print(f"truncated at {told_ms} ms, sent {sent_ms} ms")
+    assert abs(told_ms - sent_ms) <= 40
+    assert told_ms < 1000 * model.seconds
+
+
+def test_a_tool_is_called_and_its_result_answered(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model
+) -> None:
+    model.start("--beta")
+    stack.start()
+    call = caller(samples=sentence)
+    call.call()
+    tools = [{"type": "function", "name": "weather", "parameters": {"type": "object"}}]
+    call.send({"type": "session.update", "session": {"type": "realtime", "tools": tools}})
+    call.wait_for_event("session.updated", 10)
+    call.speak()
+    asked = call.wait_for_event("response.function_call_arguments.done", 40)
+    assert asked["name"] == "weather"
+    output = {"type": "function_call_output", "call_id": asked["call_id"], "output": "sunny"}
+    call.send({"type": "conversation.item.create", "item": output})
+    call.send({"type": "response.create"})
+    call.wait_for_event("output_audio_buffer.stopped", 40)
+    assert model.events("in", "conversation.item.create")[0][1]["item"] == output
+    names = set(call.event_types())
+    assert "response.output_audio_transcript.done" in names, "today's name, though the server speaks the beta's"
+    assert not any(name.startswith("response.audio") for name in names)
+
+
+def test_a_broken_connection_is_made_again_and_the_client_is_told(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model
+) -> None:
+    model.start()
+    stack.start()
+    call = caller(samples=sentence)
+    call.call()
+    call.send({"type": "session.update", "session": {"type": "realtime", "instructions": "Be brief."}})
+    call.wait_for_event("session.updated", 10)
+    call.send({"type": "test.disconnect"})
+    error = call.wait_for_event("error", 10)["error"]
+    assert error["code"] == "backend_disconnected"
+    call.wait_for_event("session.created", 10, nth=2)
+    updated = call.wait_for_event("session.updated", 10, nth=2)
+    assert updated["session"]["instructions"] == "Be brief.", "the new connection knows the session"
+    call.speak()
+    call.wait_for_event("output_audio_buffer.stopped", 40)
+    assert stack.transceiver_metrics().total("firsthop_transceiver_backend_reconnects_total") == 1
+
+
+def test_a_server_that_refuses_ends_the_call_with_a_reason(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model
+) -> None:
+    model.key_file.write_text("another key\n")
+    model.start()
+    stack.start()
+    call = caller(samples=sentence)
+    answer = call.post(call.offer())
+    assert answer.status == 201
+    call.accept()
+    error = call.wait_for_event("error", 20)["error"]
+    assert error["code"] == "backend_failed"
+    assert "401" in error["message"]
+    until("the session is gone", lambda: stack.sessions() == 0, 10)
+    assert stack.transceiver is not None
+    ended = stack.transceiver.wait_for_line("session ended", 10)
+    assert "backend_failed" in ended
+    assert KEY not in stack.transceiver.text()
+    assert "another key" not in stack.transceiver.text()
+
+
+def test_an_application_has_its_own_server_and_a_change_of_its_file_is_taken(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model, tmp_path: Path
+) -> None:
+    model.start()
+    apps = tmp_path / "apps.toml"
+    table = f'[app.default]\nbackend = "realtime"\nurl = "ws://127.0.0.1:{PORT}"\nkey_file = "model-key"\n'
+    apps.write_text(table + 'session = { instructions = "First." }\n')
+    for name in ("backend-url", "backend-key-file"):
+        del stack.transceiver_settings[name]
+    stack.transceiver_settings |= {"backend": "echo", "apps": str(apps)}
+    stack.start()
+    first = caller(samples=sentence)
+    first.call()
+    assert first.wait_for_event("session.updated", 10)["session"]["instructions"] == "First."
+    apps.write_text(table + 'session = { instructions = "And then." }\n')
+    assert stack.transceiver is not None
+    stack.transceiver.wait_for_line("applications reloaded", 10)
+    second = caller(samples=sentence)
+    second.call()
+    assert second.wait_for_event("session.updated", 10)["session"]["instructions"] == "And then."

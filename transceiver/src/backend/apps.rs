@@ -1,0 +1,421 @@
+//! Which model server an application's calls go to, and in which words: from flags, and from one file with a table for each application.
+//!
+//! ```toml
+//! [app.default]          # realtime calls name no application; without this table they go where the flags say
+//! backend = "realtime"
+//! url = "wss://models.example/v1/realtime"
+//! model = "voice-1"      # wins over what the client asks for
+//! key_file = "key"       # relative to this file; read again when it changes
+//! auth = "bearer"        # or "api-key"
+//! format = "pcm"         # or "pcmu", "pcma"; when it is missing, the server's word counts
+//! session = { instructions = "Be brief.", audio = { output = { voice = "marin" } } }   # a client's request wins
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Uri, header};
+
+use super::connection::Target;
+use super::realtime::Format;
+use crate::audio::Codec;
+
+/// The application of calls that name none, where the file has it.
+pub const DEFAULT: &str = "default";
+
+/// A kind of backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The session hears itself.
+    #[default]
+    Echo,
+    /// A server that speaks OpenAI's Realtime protocol over a WebSocket.
+    Realtime,
+}
+
+/// How a server is shown the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Auth {
+    /// `Authorization: Bearer KEY`.
+    #[default]
+    Bearer,
+    /// `api-key: KEY`, as Azure wants it.
+    ApiKey,
+}
+
+/// A key that is shown to servers and to nobody else.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(HeaderValue);
+
+impl Secret {
+    /// A key, without white space around it; `None` when it cannot stand in a header, or is empty.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let mut value = HeaderValue::from_str(text).ok()?;
+        value.set_sensitive(true);
+        (!text.is_empty()).then_some(Self(value))
+    }
+
+    fn header(&self, auth: Auth) -> (HeaderName, HeaderValue) {
+        if auth == Auth::ApiKey {
+            return (HeaderName::from_static("api-key"), self.0.clone());
+        }
+        let bearer = [b"Bearer ", self.0.as_bytes()].concat();
+        // Every byte has passed before.
+        let mut value =
+            HeaderValue::from_bytes(&bearer).unwrap_or_else(|_| HeaderValue::from_static(""));
+        value.set_sensitive(true);
+        (header::AUTHORIZATION, value)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// What one application's calls are served by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct App {
+    /// The kind of backend.
+    pub kind: Kind,
+    /// Where its server is; there for every kind but `echo`.
+    pub url: Option<Uri>,
+    /// The model, whatever the client asks for.
+    pub model: Option<String>,
+    /// What is shown to the server.
+    pub key: Option<Secret>,
+    /// How it is shown.
+    pub auth: Auth,
+    /// The audio format, when it is fixed.
+    pub format: Option<Format>,
+    /// What a session begins with.
+    pub session: Map<String, Value>,
+}
+
+impl App {
+    /// The codec that a client had best speak, so that its audio passes through unchanged.
+    #[must_use]
+    pub fn codec(&self) -> Option<Codec> {
+        self.format.and_then(Format::law).map(Codec::from)
+    }
+
+    /// Where a session of this application connects to. `asked` is the model that the client wants, for applications that leave it open.
+    #[must_use]
+    pub fn target(&self, asked: Option<&str>, tls: &Arc<ClientConfig>) -> Option<Target> {
+        let url = self.url.as_ref()?;
+        let model = self.model.as_deref().or(asked);
+        let headers = self.key.iter().map(|key| key.header(self.auth)).collect();
+        Some(Target {
+            url: model.map_or_else(|| url.clone(), |model| with_model(url, model)),
+            headers,
+            tls: Arc::clone(tls),
+        })
+    }
+}
+
+/// The URL with the model in its query, unless the query names one.
+fn with_model(url: &Uri, model: &str) -> Uri {
+    let query = url.query().unwrap_or_default();
+    if query.split('&').any(|pair| pair.starts_with("model=")) {
+        return url.clone();
+    }
+    let mut path = format!("{}?{query}", url.path());
+    if !query.is_empty() {
+        path.push('&');
+    }
+    path.push_str("model=");
+    for byte in model.bytes() {
+        // RFC 3986 section 2.3.
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    let mut parts = url.clone().into_parts();
+    let Ok(path) = path.parse() else {
+        return url.clone();
+    };
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
+}
+
+/// What is wrong with an application's settings.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The file, or a key's.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The file is not of this form.
+    #[error("{path}: {problem}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A setting of one application.
+    #[error("{name}: {problem}")]
+    Setting {
+        /// Which.
+        name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+}
+
+impl AppError {
+    fn setting(name: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Setting {
+            name: name.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Reads the URL of a server.
+///
+/// # Errors
+/// It is none, or of another scheme; the problem in words.
+pub fn parse_url(text: &str) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|error| {
+        format!("'{text}' is not a URL ({error}); give one like wss://models.example/v1/realtime")
+    })?;
+    let usable = matches!(url.scheme_str(), Some("ws" | "wss"));
+    // A password in a URL would be logged.
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    if !usable || authority.is_empty() || authority.contains('@') {
+        return Err(
+            "give ws:// or wss:// and a host, and no password; a key has a setting of its own"
+                .to_owned(),
+        );
+    }
+    Ok(url)
+}
+
+/// The applications, as they are now.
+#[derive(Clone, Debug, Default)]
+pub struct Apps {
+    fallback: Arc<App>,
+    /// `None` without a file: then every name is served by the flags' backend.
+    named: Option<HashMap<String, Arc<App>>>,
+}
+
+impl Apps {
+    /// All calls go there.
+    #[must_use]
+    pub fn only(app: App) -> Self {
+        Self {
+            fallback: Arc::new(app),
+            named: None,
+        }
+    }
+
+    /// The application of a call that names this one, or none.
+    #[must_use]
+    pub fn find(&self, name: Option<&str>) -> Option<Arc<App>> {
+        match (&self.named, name) {
+            (None, _) => Some(Arc::clone(&self.fallback)),
+            (Some(named), Some(name)) => named.get(name).cloned(),
+            (Some(named), None) => Some(named.get(DEFAULT).unwrap_or(&self.fallback).clone()),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    app: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    backend: Kind,
+    url: Option<String>,
+    model: Option<String>,
+    key_file: Option<PathBuf>,
+    #[serde(default)]
+    auth: Auth,
+    format: Option<Format>,
+    #[serde(default)]
+    session: Map<String, Value>,
+}
+
+/// Reads a key.
+fn key(path: &Path) -> Result<Secret, AppError> {
+    let text = read_small_file(path)?;
+    Secret::new(&text).ok_or_else(|| AppError::File {
+        path: path.to_owned(),
+        problem: "the key is empty or has characters that no header may have; write the key alone"
+            .to_owned(),
+    })
+}
+
+fn read(path: &Path) -> Result<File, AppError> {
+    let text = read_small_file(path)?;
+    toml::from_str(&text).map_err(|error| AppError::File {
+        path: path.to_owned(),
+        problem: error.to_string(),
+    })
+}
+
+/// The applications, and the files that they come from: watched.
+pub struct AppsReloader {
+    fallback: App,
+    fallback_key: Option<Reloader<Secret, AppError>>,
+    file: Option<Reloader<File, AppError>>,
+    entries: BTreeMap<String, Entry>,
+    keys: BTreeMap<PathBuf, (Reloader<Secret, AppError>, Secret)>,
+}
+
+impl AppsReloader {
+    /// Reads what there is: `fallback` is what the flags say, `key_file` the file of its key, `file` the applications.
+    ///
+    /// # Errors
+    /// The first thing that cannot be used.
+    pub fn new(
+        mut fallback: App,
+        key_file: Option<&Path>,
+        file: Option<&Path>,
+    ) -> Result<(Self, Apps), AppError> {
+        let fallback_key = match key_file {
+            None => None,
+            Some(path) => {
+                let (watch, secret) = Reloader::new(path, key)?;
+                fallback.key = Some(secret);
+                Some(watch)
+            }
+        };
+        let mut this = Self {
+            fallback,
+            fallback_key,
+            file: None,
+            entries: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        };
+        if let Some(path) = file {
+            let (watch, file) = Reloader::new(path, read)?;
+            this.file = Some(watch);
+            this.take(file)?;
+        }
+        let apps = this.apps()?;
+        Ok((this, apps))
+    }
+
+    /// The applications, when a file has changed, or why they stay as they were.
+    pub fn poll(&mut self) -> Option<Result<Apps, AppError>> {
+        let mut changed = false;
+        if let Some(file) = self.file.as_mut().and_then(Reloader::poll) {
+            let taken = file.and_then(|file| self.take(file));
+            if let Err(error) = taken {
+                return Some(Err(error));
+            }
+            changed = true;
+        }
+        let mut failed = None;
+        let mut look =
+            |watch: &mut Reloader<Secret, AppError>, secret: &mut Secret| match watch.poll() {
+                None => {}
+                Some(Ok(new)) => {
+                    *secret = new;
+                    changed = true;
+                }
+                Some(Err(error)) => failed = Some(error),
+            };
+        for (watch, secret) in self.keys.values_mut() {
+            look(watch, secret);
+        }
+        if let (Some(watch), Some(secret)) = (&mut self.fallback_key, &mut self.fallback.key) {
+            look(watch, secret);
+        }
+        if let Some(error) = failed {
+            return Some(Err(error));
+        }
+        changed.then(|| self.apps())
+    }
+
+    /// Takes a new file, and the keys that it names; nothing changes when one of them cannot be used.
+    fn take(&mut self, file: File) -> Result<(), AppError> {
+        let folder = self.file.as_ref().and_then(|file| file.path().parent());
+        let folder = folder.map_or_else(PathBuf::new, Path::to_path_buf);
+        let mut entries = file.app;
+        let mut keys = BTreeMap::new();
+        for (name, entry) in &mut entries {
+            check(name, entry)?;
+            if let Some(path) = &mut entry.key_file {
+                *path = folder.join(&*path);
+                if !keys.contains_key(path) {
+                    keys.insert(path.clone(), Reloader::new(path, key)?);
+                }
+            }
+        }
+        self.entries = entries;
+        self.keys = keys;
+        Ok(())
+    }
+
+    fn apps(&self) -> Result<Apps, AppError> {
+        let mut named = HashMap::new();
+        for (name, entry) in &self.entries {
+            let secret = entry
+                .key_file
+                .as_ref()
+                .and_then(|path| self.keys.get(path))
+                .map(|(_, secret)| secret.clone());
+            named.insert(name.clone(), Arc::new(app(name, entry, secret)?));
+        }
+        Ok(Apps {
+            fallback: Arc::new(self.fallback.clone()),
+            named: self.file.is_some().then_some(named),
+        })
+    }
+}
+
+fn check(name: &str, entry: &Entry) -> Result<(), AppError> {
+    app(name, entry, None).map(|_| ())
+}
+
+fn app(name: &str, entry: &Entry, key: Option<Secret>) -> Result<App, AppError> {
+    let setting = |field: &str| format!("app.{name}.{field}");
+    let url = match (entry.backend, &entry.url) {
+        (Kind::Echo, None) => None,
+        (Kind::Echo, Some(_)) => {
+            return Err(AppError::setting(
+                setting("url"),
+                "an echo has no server; leave it out, or name another backend",
+            ));
+        }
+        (Kind::Realtime, None) => {
+            return Err(AppError::setting(setting("url"), "is missing"));
+        }
+        (Kind::Realtime, Some(text)) => {
+            Some(parse_url(text).map_err(|problem| AppError::setting(setting("url"), problem))?)
+        }
+    };
+    Ok(App {
+        kind: entry.backend,
+        url,
+        model: entry.model.clone(),
+        key,
+        auth: entry.auth,
+        format: entry.format,
+        session: entry.session.clone(),
+    })
+}
+
+#[cfg(test)]
+#[path = "apps_tests.rs"]
+mod tests;

@@ -1,0 +1,169 @@
+//! Applications from files, and what is told when they cannot be used.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::super::tls::{Roots, config};
+use super::*;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "firsthop-apps-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        // By another file's rename, as Secrets are replaced: a new inode is always seen.
+        let new = self.0.join(format!("{name}.new"));
+        std::fs::write(&new, text).expect("written");
+        std::fs::rename(&new, &path).expect("renamed");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const VOICE: &str = "[app.voice]\nbackend = \"realtime\"\nurl = \"wss://models.example/v1/realtime\"\nmodel = \"m 1\"\n\
+    key_file = \"key\"\nsession = { instructions = \"Be brief.\" }\n";
+
+fn shown(app: &App) -> (String, Vec<(String, String)>) {
+    let tls = config(Roots::None, None).expect("TLS");
+    let target = app.target(Some("asked"), &tls).expect("a target");
+    let headers = target.headers.iter();
+    let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
+    let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
+    (target.url.to_string(), headers.collect())
+}
+
+#[test]
+fn a_call_finds_its_application_and_no_other() {
+    let folder = Folder::new();
+    folder.write("key", "s3cret\n");
+    let file = folder.write("apps.toml", VOICE);
+    let (_, apps) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    let voice = apps.find(Some("voice")).expect("there");
+    assert_eq!(
+        shown(&voice),
+        (
+            "wss://models.example/v1/realtime?model=m%201".to_owned(),
+            vec![("authorization".to_owned(), "Bearer s3cret".to_owned())]
+        )
+    );
+    assert_eq!(voice.session["instructions"], "Be brief.");
+    assert!(apps.find(Some("other")).is_none());
+    assert_eq!(apps.find(None).expect("the flags'").kind, Kind::Echo);
+    let shown = format!("{apps:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn calls_without_an_application_go_to_the_default_one() {
+    let folder = Folder::new();
+    let text = "[app.default]\nbackend = \"realtime\"\nurl = \"ws://127.0.0.1:9?model=fixed\"\nauth = \"api-key\"\n";
+    let file = folder.write("apps.toml", text);
+    let (_, apps) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    let app = apps.find(None).expect("there");
+    assert_eq!(app.auth, Auth::ApiKey);
+    assert_eq!(shown(&app).0, "ws://127.0.0.1:9/?model=fixed");
+}
+
+#[test]
+fn without_a_file_every_call_goes_where_the_flags_say() {
+    let folder = Folder::new();
+    let key = folder.write("key", "k1");
+    let app = App {
+        kind: Kind::Realtime,
+        url: Some(parse_url("wss://models.example/openai?x=1").expect("a URL")),
+        auth: Auth::ApiKey,
+        ..App::default()
+    };
+    let (mut watch, apps) = AppsReloader::new(app, Some(&key), None).expect("usable");
+    let found = apps.find(Some("whatever")).expect("there");
+    let expected = (
+        "wss://models.example/openai?x=1&model=asked".to_owned(),
+        vec![("api-key".to_owned(), "k1".to_owned())],
+    );
+    assert_eq!(shown(&found), expected);
+    assert!(watch.poll().is_none());
+    folder.write("key", "k2");
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert_eq!(shown(&apps.find(None).expect("there")).1[0].1, "k2");
+}
+
+#[test]
+fn a_change_of_the_file_or_of_a_key_is_taken_and_a_bad_one_is_not() {
+    let folder = Folder::new();
+    folder.write("key", "k1");
+    let file = folder.write("apps.toml", VOICE);
+    let (mut watch, _) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    folder.write("key", "k2");
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert_eq!(
+        shown(&apps.find(Some("voice")).expect("there")).1[0].1,
+        "Bearer k2"
+    );
+    folder.write("apps.toml", "[app.voice]\nbackend = \"realtime\"\n");
+    let error = watch.poll().expect("a change").expect_err("no URL");
+    assert_eq!(error.to_string(), "app.voice.url: is missing");
+    folder.write("key", "k3");
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert_eq!(
+        shown(&apps.find(Some("voice")).expect("still there")).1[0].1,
+        "Bearer k3"
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_the_fix() {
+    let folder = Folder::new();
+    folder.write("empty", " \n");
+    let cases = [
+        (
+            "[app.a]\nbackend=\"realtim\"\n",
+            "unknown variant `realtim`",
+        ),
+        (
+            "[app.a]\nbackend=\"echo\"\nurl=\"ws://x\"\n",
+            "app.a.url: an echo has no server",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"https://x\"\n",
+            "app.a.url: give ws:// or wss://",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"wss://u:p@x\"\n",
+            "no password",
+        ),
+        (
+            "[app.a]\nbackend=\"echo\"\nkey_file=\"nowhere\"\n",
+            "cannot read",
+        ),
+        (
+            "[app.a]\nbackend=\"echo\"\nkey_file=\"empty\"\n",
+            "the key is empty",
+        ),
+        (
+            "[app.a]\nbackend=\"echo\"\ntypo=1\n",
+            "unknown field `typo`",
+        ),
+    ];
+    for (text, expected) in cases {
+        let file = folder.write("apps.toml", text);
+        let error = AppsReloader::new(App::default(), None, Some(&file)).err();
+        let error = error.expect("refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Joins a translator to its connection: bounded queues both ways, and a wake for the worker.
+//!
+//! ```text
+//! Linked (in the worker's turn)                     connection (a task)
+//!   translator ── (epoch, message) ─► 256 messages ─► socket
+//!   translator ◄─ FromServer ◄─ 32 events, 16 MiB ◄── socket, not read while the queue is full
+//!              ◄─ session id ◄─ wakes, one per session at the most
+//! ```
+//!
+//! A message for the server names the connection that it was made for: what was on its way when that broke does not reach the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use firsthop_shared::address::SessionId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::stats::BackendStats;
+use super::translator::{FromServer, Loss, LossCause, Message, Translator};
+use crate::audio::{Backend, BackendReport, Format as Form, Input, Output, QueueState};
+use crate::limits;
+
+/// Wakes a worker for one session, whose backend has something to say.
+///
+/// At most one wake per session waits, so the queue is bounded by the worker's sessions.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    session: SessionId,
+    pending: Arc<AtomicBool>,
+    wakes: mpsc::UnboundedSender<SessionId>,
+}
+
+impl Waker {
+    /// A waker that has not woken yet.
+    #[must_use]
+    pub fn new(session: SessionId, wakes: mpsc::UnboundedSender<SessionId>) -> Self {
+        Self {
+            session,
+            pending: Arc::default(),
+            wakes,
+        }
+    }
+
+    fn wake(&self) {
+        if !self.pending.swap(true, Ordering::AcqRel) {
+            // The worker has ended: so will the task.
+            let _ = self.wakes.send(self.session);
+        }
+    }
+
+    fn seen(&self) {
+        self.pending.store(false, Ordering::Release);
+    }
+}
+
+/// The connection's end of a link.
+#[derive(Debug)]
+pub struct Line {
+    /// Tells the session.
+    pub teller: Teller,
+    /// Messages for the server, each for one connection. It ends with the session.
+    pub messages: mpsc::Receiver<Outgoing>,
+}
+
+/// Tells a session what its connection does.
+#[derive(Debug)]
+pub struct Teller {
+    events: mpsc::Sender<Incoming>,
+    bytes: Arc<Semaphore>,
+    waker: Waker,
+}
+
+/// A message for the server.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The connection that it was made for, counted from 1.
+    pub epoch: u32,
+    /// What it says.
+    pub message: Message,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    event: FromServer,
+    /// Its share of the bytes that may wait.
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl Teller {
+    /// Gives an event to the session, as soon as there is room for it; returns false when the session has ended.
+    pub async fn tell(&self, event: FromServer) -> bool {
+        let length = match &event {
+            FromServer::Message(message) => message.len(),
+            FromServer::Connected | FromServer::Lost(_) => 0,
+        };
+        let wanted = u32::try_from(length.min(limits::BACKEND_BYTES_WAITING)).unwrap_or(u32::MAX);
+        let share = Arc::clone(&self.bytes).acquire_many_owned(wanted);
+        let share = tokio::select! {
+            share = share => share.ok(),
+            () = self.events.closed() => return false,
+        };
+        let incoming = Incoming {
+            event,
+            _share: share,
+        };
+        let told = self.events.send(incoming).await.is_ok();
+        self.waker.wake();
+        told
+    }
+
+    /// Ends when the session has.
+    pub async fn session_ended(&self) {
+        self.events.closed().await;
+    }
+}
+
+impl Drop for Teller {
+    /// A task that ended, or panicked, must not leave its session waiting.
+    fn drop(&mut self) {
+        self.waker.wake();
+    }
+}
+
+/// A translator with its end of a link: the backend of a session.
+pub struct Linked<T> {
+    translator: T,
+    events: mpsc::Receiver<Incoming>,
+    messages: mpsc::Sender<Outgoing>,
+    waker: Waker,
+    stats: Arc<BackendStats>,
+    epoch: u32,
+    /// The first message that the queue had no room for.
+    blocked: Option<Message>,
+    retry: Option<Instant>,
+    /// The connection's task has ended, and the translator knows.
+    over: bool,
+    report: BackendReport,
+    began: Instant,
+}
+
+impl<T: Translator> Linked<T> {
+    /// A backend, and the end of the link that a connection serves. `now` is when the session begins.
+    #[must_use]
+    pub fn new(
+        translator: T,
+        waker: Waker,
+        stats: Arc<BackendStats>,
+        now: Instant,
+    ) -> (Self, Line) {
+        let (to_session, events) = mpsc::channel(limits::BACKEND_EVENTS_WAITING);
+        let (messages, to_server) = mpsc::channel(limits::BACKEND_MESSAGES_WAITING);
+        let teller = Teller {
+            events: to_session,
+            bytes: Arc::new(Semaphore::new(limits::BACKEND_BYTES_WAITING)),
+            waker: waker.clone(),
+        };
+        let line = Line {
+            teller,
+            messages: to_server,
+        };
+        let linked = Self {
+            translator,
+            events,
+            messages,
+            waker,
+            stats,
+            epoch: 0,
+            blocked: None,
+            retry: None,
+            over: false,
+            report: BackendReport::default(),
+            began: now,
+        };
+        (linked, line)
+    }
+
+    /// Takes one event of the connection's; returns whether there was one.
+    fn take_event(&mut self, now: Instant) -> bool {
+        let event = match self.events.try_recv() {
+            Ok(incoming) => incoming.event,
+            Err(mpsc::error::TryRecvError::Empty) => return false,
+            Err(mpsc::error::TryRecvError::Disconnected) if self.over => return false,
+            // The task ended without a last word: it panicked.
+            Err(mpsc::error::TryRecvError::Disconnected) => FromServer::Lost(Loss {
+                cause: LossCause::Fault,
+                retry: None,
+            }),
+        };
+        match &event {
+            FromServer::Connected => {
+                self.epoch += 1;
+                self.blocked = None;
+                if self.epoch == 1 {
+                    let took = now.saturating_duration_since(self.began);
+                    self.report.connect_ms = Some(millis(took));
+                    self.stats.connected(took);
+                } else {
+                    self.report.reconnects += 1;
+                    self.stats.reconnected();
+                }
+            }
+            FromServer::Lost(loss) => {
+                self.report.losses += 1;
+                self.over = loss.retry.is_none();
+                self.blocked = None;
+                self.stats.lost(loss);
+            }
+            FromServer::Message(_) => {}
+        }
+        self.translator.server(event, now);
+        self.measure();
+        true
+    }
+
+    fn measure(&mut self) {
+        while let Some(took) = self.translator.take_latency() {
+            self.report.first_audio_ms.get_or_insert(millis(took));
+            self.stats.answered(took);
+        }
+    }
+
+    /// Moves what there is for the server into the queue; what does not fit stays with the translator.
+    fn pump(&mut self, now: Instant) {
+        self.retry = None;
+        // Ends: the queue is bounded, and so is what a translator keeps.
+        while let Some(message) = self
+            .blocked
+            .take()
+            .or_else(|| self.translator.poll_server())
+        {
+            let outgoing = Outgoing {
+                epoch: self.epoch,
+                message,
+            };
+            match self.messages.try_send(outgoing) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(outgoing)) => {
+                    self.blocked = Some(outgoing.message);
+                    self.retry = Some(now + limits::BACKEND_RETRY);
+                    return;
+                }
+                // The task has ended, which comes up as the end of the events.
+                Err(mpsc::error::TrySendError::Closed(_)) => {}
+            }
+        }
+    }
+}
+
+impl<T: Translator> Backend for Linked<T> {
+    fn format(&self) -> Form {
+        self.translator.form()
+    }
+
+    fn handle(&mut self, input: Input<'_>, now: Instant) {
+        self.translator.handle(input, now);
+        self.pump(now);
+    }
+
+    fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
+        self.waker.seen();
+        self.translator.tick(now);
+        // The queue of events is bounded, and nothing fills it meanwhile.
+        while self.translator.is_idle() && self.take_event(now) {}
+        self.pump(now);
+        self.translator.poll(queue, now)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let waits = [self.translator.deadline(), self.retry];
+        waits.into_iter().flatten().min()
+    }
+
+    fn report(&self) -> BackendReport {
+        let counters = self.translator.counters();
+        BackendReport {
+            errors: counters.errors,
+            malformed: counters.malformed,
+            unsent_samples: counters.unsent_samples,
+            refused_events: counters.refused_events,
+            undecoded: counters.undecoded,
+            ..self.report
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

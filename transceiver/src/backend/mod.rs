@@ -1,0 +1,30 @@
+//! Model servers: what translates their protocols, and what keeps the connections to them.
+//!
+//! ```text
+//! audio::Conversation ◄─► Linked<Translator> ◄═ bounded queues ═► connection (a task) ◄─ WebSocket ─► server
+//!       worker's turn           sans-IO                          on the worker's runtime
+//! ```
+//!
+//! A [`Translator`] is pure: a protocol needs one, and nothing else here. [`Linked`] joins it to a connection that knows no protocol, and
+//! wakes the worker when the server has said something.
+
+mod apps;
+mod args;
+mod connection;
+mod dial;
+mod link;
+mod realtime;
+mod retry;
+mod stats;
+mod tls;
+mod translator;
+
+pub use apps::{App, AppError, Apps, AppsReloader, Auth, DEFAULT, Kind, Secret, parse_url};
+pub use args::{BackendArgs, BackendConfig};
+pub use connection::{Target, serve};
+pub use dial::{Backends, Dialer, Echoes, NoSuchApp, Opened, Wanted};
+pub use link::{Line, Linked, Outgoing, Teller, Waker};
+pub use realtime::{Format, Realtime, RealtimeSettings, merge};
+pub use stats::{BUCKETS_MS, BackendStats, Durations, LOSSES, encode as encode_stats};
+pub use tls::{Roots, TlsError, config as tls_config};
+pub use translator::{FromServer, Loss, LossCause, Message, Translator, TranslatorCounters};

@@ -1,0 +1,362 @@
+//! Keeps account of the model's speech: which audio belongs to which item and response, and what has become of it.
+//!
+//! A *piece* is the audio of one content part of one item: what `conversation.item.truncate` names, and what the playout's ledger counts.
+//! A response has any number of them. The client is told of responses, the server of pieces.
+
+use std::collections::VecDeque;
+
+use crate::audio::{ItemId, MAX_ITEMS, PlayoutEvent};
+
+/// How many responses are known; the oldest makes room. Each has a piece at least, or else nobody asks for it.
+const MAX_RESPONSES: usize = MAX_ITEMS;
+
+/// What follows from what became of audio.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The first audio of this response is being sent.
+    Started(Option<String>),
+    /// All audio of this response has been sent, and no more will come.
+    Stopped(Option<String>),
+    /// Of this piece only so much was sent.
+    Truncate {
+        item: String,
+        part: u64,
+        sent_ms: u64,
+    },
+}
+
+/// The model's speech in one session.
+#[derive(Debug, Default)]
+pub(super) struct Speech {
+    pieces: VecDeque<Piece>,
+    responses: VecDeque<Response>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Piece {
+    id: ItemId,
+    item: String,
+    part: u64,
+    response: Option<String>,
+    fate: Fate,
+    /// All of its audio has come.
+    complete: bool,
+    /// The server that said it is gone: there is nobody to tell.
+    orphan: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is to be played.
+    Live,
+    /// It was played to its end.
+    Played,
+    /// It was cut off: what still comes is thrown away.
+    Cut,
+}
+
+#[derive(Debug)]
+struct Response {
+    id: Option<String>,
+    started: bool,
+    /// No more audio will come.
+    done: bool,
+    /// It was cut off.
+    cut: bool,
+}
+
+impl Speech {
+    /// Audio of this part came: the name under which it is to be played, and whether it is the first; `None` when it was cut off.
+    pub(super) fn audio(
+        &mut self,
+        response: Option<&str>,
+        item: &str,
+        part: u64,
+    ) -> Option<(ItemId, bool)> {
+        if let Some(piece) = self.find(item, part) {
+            // Audio after the end that the server itself has told is none of ours.
+            return (piece.fate == Fate::Live && !piece.complete).then_some((piece.id, false));
+        }
+        let known = self
+            .responses
+            .iter()
+            .position(|r| r.id.as_deref() == response);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                if self.responses.len() >= MAX_RESPONSES {
+                    self.responses.pop_front();
+                }
+                self.responses.push_back(Response {
+                    id: response.map(str::to_owned),
+                    started: false,
+                    done: false,
+                    cut: false,
+                });
+                self.responses.len() - 1
+            }
+        };
+        // A response without an id cannot be told from the one before; a new item of it is a new beginning.
+        let response = &mut self.responses[at];
+        if response.id.is_none() && response.done {
+            (response.started, response.done, response.cut) = (false, false, false);
+        }
+        if response.cut {
+            return None;
+        }
+        let response = response.id.clone();
+        if self.pieces.len() >= MAX_ITEMS {
+            let over = self.pieces.iter().position(|p| p.fate != Fate::Live);
+            self.pieces.remove(over.unwrap_or(0));
+        }
+        self.made += 1;
+        let id = ItemId(self.made);
+        self.pieces.push_back(Piece {
+            id,
+            item: item.to_owned(),
+            part,
+            response,
+            fate: Fate::Live,
+            complete: false,
+            orphan: false,
+        });
+        Some((id, true))
+    }
+
+    /// All audio of this part has come: the name of the piece that is to be finished.
+    pub(super) fn complete(&mut self, item: &str, part: u64) -> Option<ItemId> {
+        let piece = self.find(item, part)?;
+        let ends = piece.fate == Fate::Live && !piece.complete;
+        piece.complete = true;
+        ends.then_some(piece.id)
+    }
+
+    /// This response has ended: pieces to be finished because the server did not say so of each, and what follows.
+    pub(super) fn response_done(
+        &mut self,
+        response: Option<&str>,
+    ) -> (Vec<ItemId>, Option<Effect>) {
+        let mut finished = Vec::new();
+        for piece in &mut self.pieces {
+            if piece.response.as_deref() == response && piece.fate == Fate::Live && !piece.complete
+            {
+                piece.complete = true;
+                finished.push(piece.id);
+            }
+        }
+        let known = self
+            .responses
+            .iter_mut()
+            .find(|r| r.id.as_deref() == response);
+        if let Some(known) = known {
+            known.done = true;
+        }
+        (finished, self.stopped(response))
+    }
+
+    /// Something became of a piece.
+    pub(super) fn played(&mut self, event: PlayoutEvent) -> Option<Effect> {
+        let (PlayoutEvent::Started(id)
+        | PlayoutEvent::Finished(id)
+        | PlayoutEvent::Cleared { item: id, .. }) = event;
+        let piece = self.pieces.iter_mut().find(|p| p.id == id)?;
+        match event {
+            PlayoutEvent::Started(_) => {
+                let response = piece.response.clone();
+                let known = self.responses.iter_mut().find(|r| r.id == response)?;
+                let first = !known.started;
+                known.started = true;
+                first.then_some(Effect::Started(response))
+            }
+            PlayoutEvent::Finished(_) => {
+                if piece.fate == Fate::Live {
+                    piece.fate = Fate::Played;
+                }
+                let response = piece.response.clone();
+                self.stopped(response.as_deref())
+            }
+            PlayoutEvent::Cleared { sent_ms, .. } => {
+                piece.fate = Fate::Cut;
+                (!piece.orphan).then(|| Effect::Truncate {
+                    item: piece.item.clone(),
+                    part: piece.part,
+                    sent_ms,
+                })
+            }
+        }
+    }
+
+    /// Everything that has not been played is cut off: the responses that this hits, the oldest first.
+    ///
+    /// What was sent of each piece comes by [`Speech::played`], once the playout has been cleared.
+    pub(super) fn cut(&mut self) -> Vec<Option<String>> {
+        let mut hit = Vec::new();
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Live {
+                piece.fate = Fate::Cut;
+                if !hit.contains(&piece.response) {
+                    hit.push(piece.response.clone());
+                }
+            }
+        }
+        for response in &mut self.responses {
+            // Between two items of a response nothing is live, and yet there is more to come.
+            let speaking = response.started && !response.done && !response.cut;
+            if speaking && !hit.contains(&response.id) {
+                hit.push(response.id.clone());
+            }
+            response.cut |= hit.contains(&response.id);
+        }
+        hit
+    }
+
+    /// The server is gone: pieces to be finished, since no more of them will come; what has come is still played.
+    pub(super) fn server_gone(&mut self) -> Vec<ItemId> {
+        let mut finished = Vec::new();
+        for piece in &mut self.pieces {
+            piece.orphan = true;
+            if piece.fate == Fate::Live && !piece.complete {
+                piece.complete = true;
+                finished.push(piece.id);
+            }
+        }
+        for response in &mut self.responses {
+            response.done = true;
+        }
+        finished
+    }
+
+    /// Whether everything that came has been played or cut off.
+    pub(super) fn is_over(&self) -> bool {
+        self.pieces.iter().all(|p| p.fate != Fate::Live)
+    }
+
+    /// Whether this response has been played whole; told once.
+    fn stopped(&mut self, response: Option<&str>) -> Option<Effect> {
+        let of_it = |p: &Piece| p.response.as_deref() == response;
+        if self.pieces.iter().any(|p| of_it(p) && p.fate == Fate::Live) {
+            return None;
+        }
+        let at = self
+            .responses
+            .iter()
+            .position(|r| r.id.as_deref() == response && r.done)?;
+        let over = &self.responses[at];
+        let told = (over.started && !over.cut).then(|| Effect::Stopped(over.id.clone()));
+        if told.is_some() {
+            self.responses.remove(at);
+        }
+        told
+    }
+
+    // Pieces in use are young.
+    fn find(&mut self, item: &str, part: u64) -> Option<&mut Piece> {
+        self.pieces
+            .iter_mut()
+            .rev()
+            .find(|p| p.part == part && p.item == item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: Option<&str> = Some("r1");
+
+    fn owned(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn a_response_starts_once_and_stops_when_its_last_piece_is_played() {
+        let mut speech = Speech::default();
+        let (first, _) = speech.audio(R, "a", 0).expect("live");
+        let (second, _) = speech.audio(R, "b", 0).expect("live");
+        assert_eq!(
+            speech.played(PlayoutEvent::Started(first)),
+            Some(Effect::Started(owned("r1")))
+        );
+        assert_eq!(speech.complete("a", 0), Some(first));
+        assert_eq!(speech.played(PlayoutEvent::Finished(first)), None);
+        assert_eq!(speech.played(PlayoutEvent::Started(second)), None);
+        assert_eq!(speech.response_done(R), (vec![second], None));
+        assert_eq!(
+            speech.played(PlayoutEvent::Finished(second)),
+            Some(Effect::Stopped(owned("r1")))
+        );
+        assert!(speech.is_over());
+    }
+
+    #[test]
+    fn a_response_that_was_played_before_its_end_is_known_stops_with_it() {
+        let mut speech = Speech::default();
+        let (piece, _) = speech.audio(R, "a", 0).expect("live");
+        speech.played(PlayoutEvent::Started(piece));
+        speech.complete("a", 0);
+        assert_eq!(speech.played(PlayoutEvent::Finished(piece)), None);
+        assert_eq!(
+            speech.response_done(R),
+            (vec![], Some(Effect::Stopped(owned("r1"))))
+        );
+        assert_eq!(speech.response_done(R), (vec![], None), "told once");
+    }
+
+    #[test]
+    fn what_was_cut_takes_no_more_audio_and_what_was_played_is_not_cut() {
+        let mut speech = Speech::default();
+        let (played, _) = speech.audio(R, "a", 0).expect("live");
+        speech.played(PlayoutEvent::Started(played));
+        speech.complete("a", 0);
+        speech.response_done(R);
+        speech.played(PlayoutEvent::Finished(played));
+        assert!(speech.cut().is_empty(), "nothing is left to cut");
+        let (cut, _) = speech.audio(Some("r2"), "b", 0).expect("live");
+        assert_eq!(speech.cut(), [owned("r2")]);
+        assert!(speech.cut().is_empty(), "cut once");
+        assert_eq!(
+            speech.played(PlayoutEvent::Cleared {
+                item: cut,
+                sent_ms: 40
+            }),
+            Some(Effect::Truncate {
+                item: "b".into(),
+                part: 0,
+                sent_ms: 40
+            })
+        );
+        assert_eq!(speech.audio(Some("r2"), "b", 0), None);
+        assert_eq!(
+            speech.audio(Some("r2"), "c", 0),
+            None,
+            "nor does its response"
+        );
+        assert!(speech.audio(Some("r3"), "d", 0).is_some());
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_told_nothing() {
+        let mut speech = Speech::default();
+        let (piece, _) = speech.audio(R, "a", 0).expect("live");
+        assert_eq!(speech.server_gone(), [piece]);
+        speech.cut();
+        assert_eq!(
+            speech.played(PlayoutEvent::Cleared {
+                item: piece,
+                sent_ms: 40
+            }),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_known_is_bounded() {
+        let mut speech = Speech::default();
+        for n in 0..1_000 {
+            let response = format!("r{n}");
+            assert!(speech.audio(Some(&response), "a", n).is_some());
+        }
+        assert!(speech.pieces.len() <= MAX_ITEMS && speech.responses.len() <= MAX_RESPONSES);
+    }
+}
