@@ -40,12 +40,12 @@ export class Stack {
   #folder;
   #running = new Map();
 
-  /** Starts all three and waits until calls can be placed. */
-  static async start() {
+  /** Starts all three and waits until calls can be placed. `backend` are the transceiver's settings of it. */
+  static async start(backend = { backend: 'echo' }) {
     if (!process.env.FIRSTHOP_BROWSER_NAMESPACE) throw new Error('start these tests by tests/browser/run: they need a network namespace');
     const stack = new Stack();
     try {
-      await stack.#startAll();
+      await stack.#startAll(backend);
     } catch (error) {
       await stack.stop();
       throw error;
@@ -64,9 +64,9 @@ export class Stack {
     writeFileSync(file('fleet.toml'), FLEET);
   }
 
-  async #startAll() {
+  async #startAll(backend) {
     const secret = { 'control-secret-file': join(this.#folder, 'control-secret') };
-    await this.#launch('transceiver', { ...secret, workers: '1', backend: 'echo' });
+    await this.#launch('transceiver', { ...secret, workers: '1', ...backend });
     await this.startRelay();
     await this.#launch('signaling', {
       ...secret,

@@ -180,8 +180,10 @@ class Session:
         tools = self._config.get("tools") or []
         if tools and not self._called:
             self._called = True
-            call = {**of_it, "call_id": f"call_{number}", "name": tools[0]["name"], "arguments": "{}"}
-            await self._say("response.function_call_arguments.done", **call)
+            call = {"call_id": f"call_{number}", "name": tools[0]["name"], "arguments": "{}"}
+            await self._say("response.function_call_arguments.done", **of_it, **call)
+            done = {"id": item, "type": "function_call", "status": "completed", **call}
+            await self._say("response.output_item.done", response_id=response, output_index=0, item=done)
         else:
             name = "response.audio" if self._beta else "response.output_audio"
             part = {**of_it, "content_index": 0}

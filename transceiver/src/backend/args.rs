@@ -99,8 +99,7 @@ impl BackendConfig {
                 return Err(told("--backend-key-file", &problem));
             }
             Some(key) => Some(Secret::new(key).ok_or_else(|| {
-                let problem =
-                    format!("the key has characters that no header may have; mend {KEY}");
+                let problem = format!("the key has characters that no header may have; mend {KEY}");
                 told("--backend-key-file", &problem)
             })?),
         };

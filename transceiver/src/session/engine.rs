@@ -180,7 +180,8 @@ impl Session {
             self.drain(None, now, out);
         }
         self.write_events(now, out);
-        if let Some(why) = self.voice.ended() {
+        // A client that is still connecting is told first: it has until it is reaped.
+        if let Some(why) = self.voice.ended().filter(|_| self.voice.is_started()) {
             self.backend_ended(why, now);
         }
         if self.life.state() == State::Ended {

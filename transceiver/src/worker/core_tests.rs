@@ -12,6 +12,8 @@ use firsthop_shared::control::{CallKind, ControlCode, ControlError};
 
 use super::super::command::{Command, CreateSpec, RestartBy, RestartSpec};
 use super::*;
+use crate::audio::{Backend, Input, Output, QueueState};
+use crate::backend::{App, NoSuchApp, Opened, Wanted};
 use crate::session::{Advertised, Credentials};
 
 const OFFER: &str = "v=0\r\no=- 1 2 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n\
@@ -41,6 +43,10 @@ fn fleet() -> Arc<Fleet> {
 
 impl Rig {
     fn new(capacity: usize) -> Self {
+        Self::with_backends(capacity, Box::new(Echoes))
+    }
+
+    fn with_backends(capacity: usize, backends: Box<dyn Backends>) -> Self {
         let now = Instant::now();
         let keyring = keyring(1);
         let settings = CoreSettings {
@@ -56,7 +62,7 @@ impl Rig {
         };
         let identity = Identity::process().expect("an identity");
         Self {
-            core: Core::new(settings, shared, identity, || 42),
+            core: Core::new(settings, shared, identity, || 42).with_backends(backends),
             keyring,
             relay: ([10, 0, 0, 9], 4_001).into(),
             sequence: 0,
@@ -82,6 +88,10 @@ impl Rig {
     }
 
     fn create(&mut self, id: u32) -> Result<String, ControlError> {
+        self.create_for(id, None)
+    }
+
+    fn create_for(&mut self, id: u32, app: Option<&str>) -> Result<String, ControlError> {
         let spec = CreateSpec {
             id: SessionId(id),
             created: CREATED,
@@ -94,7 +104,7 @@ impl Rig {
             }],
             longest: None,
             kind: CallKind::Realtime,
-            app: None,
+            app: app.map(str::to_owned),
             config: None,
         };
         let (reply, mut result) = oneshot::channel();
@@ -549,4 +559,67 @@ fn malformed_offers_are_refused_and_leave_nothing() {
     assert_eq!(rig.core.sessions(), 0);
     assert_eq!(rig.core.counters().refused, 4);
     assert_eq!(rig.core.deadline(), None);
+}
+
+/// Backends of which one application's panic, and one's do not exist.
+struct Faulty;
+
+/// A backend that panics when it is woken.
+struct Panics;
+
+impl Backend for Panics {
+    fn handle(&mut self, _: Input<'_>, _: Instant) {}
+    fn poll(&mut self, _: QueueState, _: Instant) -> Option<Output<'_>> {
+        panic!("a fault made by a test");
+    }
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Backends for Faulty {
+    fn find(&self, name: Option<&str>) -> Result<Arc<App>, NoSuchApp> {
+        match name {
+            Some("nowhere") => Err(NoSuchApp("nowhere".to_owned())),
+            name => Ok(Arc::new(App {
+                model: name.map(str::to_owned),
+                ..App::default()
+            })),
+        }
+    }
+
+    fn open(&self, app: &App, wanted: Wanted<'_>, _: Instant) -> Opened {
+        match app.model.as_deref() {
+            Some("panics") => Opened {
+                backend: Box::new(Panics),
+                ..Opened::echo(wanted.seed)
+            },
+            _ => Opened::echo(wanted.seed),
+        }
+    }
+}
+
+#[test]
+fn a_call_for_an_application_that_is_not_there_is_refused_and_leaves_nothing() {
+    let mut rig = Rig::with_backends(10, Box::new(Faulty));
+    let error = rig.create_for(1, Some("nowhere")).expect_err("refused");
+    assert_eq!(error.code, ControlCode::UnsupportedOffer);
+    assert!(error.message.contains("'nowhere'"), "{error}");
+    assert_eq!(rig.core.sessions(), 0);
+    rig.create_for(1, Some("there")).expect("the id is free");
+}
+
+#[test]
+fn a_backend_that_panics_ends_its_session_and_no_other() {
+    let mut rig = Rig::with_backends(10, Box::new(Faulty));
+    rig.create_for(1, Some("there")).expect("an answer");
+    // It panics when it is asked for the first time, which may be at once.
+    let _ = rig.create_for(2, Some("panics"));
+    for id in [1, 2, 3] {
+        rig.core.wake(SessionId(id), rig.now);
+    }
+    assert_eq!(rig.core.sessions(), 1);
+    assert_eq!(rig.answers(1), 1);
+    rig.create_for(2, Some("there"))
+        .expect("the id is free again");
 }

@@ -37,6 +37,7 @@ struct Notes {
 impl Translator for Notes {
     fn handle(&mut self, input: Input<'_>, _: Instant) {
         if let Input::Event(text) = input {
+            self.deaf |= text == "listen no more";
             self.up.push(text.to_owned());
         }
     }
@@ -329,12 +330,11 @@ async fn a_message_that_is_too_large_ends_the_connection() {
 #[tokio::test]
 async fn a_session_that_does_not_listen_pushes_back_on_the_server_alone() {
     let server = Server::new().await;
-    let notes = Notes {
-        deaf: true,
-        ..Notes::default()
-    };
-    let mut session = Session::new(notes, server.target());
-    let (socket, _) = server.accept().await;
+    let mut session = Session::new(Notes::default(), server.target());
+    let (mut socket, _) = server.accept().await;
+    assert_eq!(session.next().await, "connected");
+    session.say("listen no more");
+    assert_eq!(heard(&mut socket).await, Frame::text("listen no more"));
     let (mut sink, mut stream) = socket.split();
     // More than all queues and socket buffers hold.
     let sent = tokio::spawn(async move {
