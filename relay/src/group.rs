@@ -72,6 +72,8 @@ impl Group {
             ended,
             internal: sockets.iter().map(|core| core.internal_address).collect(),
         };
+        // Dropped before the group, which waits until the last of them is gone.
+        let alive = alive;
         let keyring = roster.keyring();
         let mut mailboxes = Vec::new();
         for _ in &sockets {

@@ -201,6 +201,8 @@ where
             ended: false,
             left: LINGER_BYTES,
             patience: None,
+            stall: self.limits.body,
+            stalled: None,
         };
         let service = TowerToHyperService::new(self.router);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -264,6 +266,28 @@ struct Lingering<S> {
     ended: bool,
     left: usize,
     patience: Option<Pin<Box<Sleep>>>,
+    /// How long the client may take none of the response...
+    stall: Duration,
+    /// ...and the end of that time, while it takes none.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Lingering<S> {
+    /// Passes on what a write came to. One that has been waiting for too long fails: a client that asks and never reads would
+    /// hold its connection for ever.
+    fn watch<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let end = || Box::pin(sleep(self.stall));
+        ready!(self.stalled.get_or_insert_with(end).as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
@@ -282,7 +306,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, written)
     }
 
     fn poll_write_vectored(
@@ -290,7 +315,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.watch(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -298,7 +324,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -33,13 +33,6 @@ pub const REPLAY_WINDOW: u32 = 1_024;
 /// those that restarted. One that has been silent makes room.
 pub const REPLAY_SENDERS: usize = 8_192;
 
-/// With how many datagrams more another source has to be first than the pinned one before a new trunk sender (boot id) is taken to be
-/// there. Before it has been heard long, little speaks for the first source.
-pub const SOURCE_TRUST_NEW: u8 = 8;
-
-/// The same for a sender that has been heard for long.
-pub const SOURCE_TRUST_MAX: u8 = 64;
-
 /// How long a flow without packets is kept, in seconds.
 pub const FLOW_IDLE_SECS: u32 = 30;
 
@@ -72,6 +65,5 @@ const _: () = {
     assert!(UFRAG_LEN_IPV4 <= UFRAG_LEN_IPV6 && UFRAG_LEN_IPV6 <= ICE_UFRAG_MAX);
     assert!(TRUNK_DATAGRAM_ETHERNET <= TRUNK_DATAGRAM_MAX);
     assert!(CLIENT_PACKET_MAX < TRUNK_DATAGRAM_MAX);
-    assert!(0 < SOURCE_TRUST_NEW && SOURCE_TRUST_NEW <= SOURCE_TRUST_MAX);
     assert!(REPLAY_WINDOW.is_power_of_two() && REPLAY_WINDOW.is_multiple_of(64));
 };

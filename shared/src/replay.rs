@@ -1,56 +1,30 @@
-//! The replay filter of a trunk receiver: a window of sequence numbers, and a source address, for each sender.
+//! The replay filter of a trunk receiver: a window of sequence numbers for each sender.
 //!
 //! A sender is a boot id (RFC 4303 section 3.4.3 calls the same thing an anti-replay window). The table of senders is
 //! bounded: one that has been silent makes room for a new one, found without a look at all of them. Only datagrams with a
 //! valid tag ever reach it.
-//!
-//! **A boot id is pinned to its source.** Answers go where datagrams come from, and the tag says nothing about that: whoever sees a
-//! sender's datagrams could deliver a copy before the original, and draw the answers to itself. A sender keeps one address for as long as
-//! it has a boot id, so a datagram from elsewhere is dropped.
-//!
-//! Yet the first datagram may be the copy, or an old one that a fresh receiver cannot know, and a pin that is wrong must not stay. What a
-//! copy can hardly do is to be first every time: so each new sequence number speaks for the source that brings it first, and the pin moves
-//! when another source is ahead by as many as [`SOURCE_TRUST_NEW`], up to [`SOURCE_TRUST_MAX`] against one that was first for long. Who
-//! could hold back the originals for that long could as well stop them.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use siphasher::sip::SipHasher13;
 
-use crate::address::{BootId, Hop};
-use crate::limits::{REPLAY_SENDERS, REPLAY_WINDOW, SOURCE_TRUST_MAX, SOURCE_TRUST_NEW};
+use crate::address::BootId;
+use crate::limits::{REPLAY_SENDERS, REPLAY_WINDOW};
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64;
-
-/// Why a datagram is not accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// It was seen before, or is too old to tell.
-    Replay,
-    /// It is new, and comes from another address than its sender's.
-    Source,
-}
 
 /// The last [`REPLAY_WINDOW`] sequence numbers of one sender, as a ring of bits.
 #[derive(Clone, Debug)]
 struct Window {
-    source: Hop,
-    /// How many datagrams more than others `source` was first with, within bounds.
-    trust: u8,
-    /// The highest sequence number that another source was first with.
-    rival: u32,
     highest: u32,
     seen: [u64; WORDS],
     last_used: u32,
 }
 
 impl Window {
-    fn new(source: Hop, sequence: u32, now_secs: u32) -> Self {
+    fn new(sequence: u32, now_secs: u32) -> Self {
         let mut window = Self {
-            source,
-            trust: SOURCE_TRUST_NEW,
-            rival: 0,
             highest: sequence,
             seen: [0; WORDS],
             last_used: now_secs,
@@ -69,43 +43,7 @@ impl Window {
         self.seen[word] |= bit;
     }
 
-    fn is_new(&self, sequence: u32) -> bool {
-        let (word, bit) = Self::place(sequence);
-        sequence > self.highest
-            || (self.highest - sequence < REPLAY_WINDOW && self.seen[word] & bit == 0)
-    }
-
-    fn accept(&mut self, source: Hop, sequence: u32) -> Result<(), Refused> {
-        if !self.is_new(sequence) {
-            return Err(Refused::Replay);
-        }
-        if source == self.source {
-            if sequence > self.highest.max(self.rival) {
-                self.trust = (self.trust + 1).min(SOURCE_TRUST_MAX);
-            }
-        } else if !self.moves_to(source, sequence) {
-            return Err(Refused::Source);
-        }
-        self.advance(sequence);
-        Ok(())
-    }
-
-    /// Weighs a new datagram from another source, and pins that one when it has been first often enough.
-    fn moves_to(&mut self, source: Hop, sequence: u32) -> bool {
-        // One sequence number speaks once, however many copies come.
-        if sequence > self.highest.max(self.rival) {
-            self.rival = sequence;
-            self.trust -= 1;
-        }
-        let moves = self.trust == 0;
-        if moves {
-            self.source = source;
-            self.trust = SOURCE_TRUST_NEW;
-        }
-        moves
-    }
-
-    fn advance(&mut self, sequence: u32) {
+    fn accept(&mut self, sequence: u32) -> bool {
         if sequence > self.highest {
             let ahead = sequence - self.highest;
             if ahead >= REPLAY_WINDOW {
@@ -117,8 +55,14 @@ impl Window {
                 }
             }
             self.highest = sequence;
+        } else {
+            let (word, bit) = Self::place(sequence);
+            if self.highest - sequence >= REPLAY_WINDOW || self.seen[word] & bit != 0 {
+                return false;
+            }
         }
         self.mark(sequence);
+        true
     }
 }
 
@@ -159,26 +103,17 @@ impl ReplayFilter {
         }
     }
 
-    /// Takes a datagram in that is new and comes from its sender.
+    /// Whether a datagram is new. One that is too old to tell counts as a replay.
     ///
     /// `now_secs` is any monotonic count of seconds; it only orders senders by use. A sequence does not wrap: a sender
     /// takes a new boot id instead.
-    ///
-    /// # Errors
-    /// [`Refused`]
-    pub fn accept(
-        &mut self,
-        boot: BootId,
-        source: Hop,
-        sequence: u32,
-        now_secs: u32,
-    ) -> Result<(), Refused> {
+    pub fn accept(&mut self, boot: BootId, sequence: u32, now_secs: u32) -> bool {
         if let Some(place) = self.places.get(&boot) {
             let window = &mut self.windows[*place as usize].1;
             window.last_used = now_secs;
-            return window.accept(source, sequence);
+            return window.accept(sequence);
         }
-        let window = Window::new(source, sequence, now_secs);
+        let window = Window::new(sequence, now_secs);
         let place = if self.windows.len() < self.capacity {
             self.windows.push((boot, window));
             self.windows.len() - 1
@@ -189,7 +124,7 @@ impl ReplayFilter {
             place
         };
         self.places.insert(boot, place as u32);
-        Ok(())
+        true
     }
 
     /// How many senders are remembered.
@@ -218,113 +153,42 @@ mod tests {
 
     const BOOT: BootId = BootId(7);
 
-    fn at(port: u16) -> Hop {
-        Hop::new(([10, 0, 0, 1], port).into())
-    }
-
-    /// Whether a datagram of the boot id's one source is accepted.
-    fn takes(filter: &mut ReplayFilter, boot: BootId, sequence: u32, now_secs: u32) -> bool {
-        filter.accept(boot, at(4_000), sequence, now_secs).is_ok()
-    }
-
     #[test]
     fn a_datagram_is_accepted_once() {
         let mut filter = ReplayFilter::default();
-        assert!(takes(&mut filter, BOOT, 5, 0));
-        assert!(!takes(&mut filter, BOOT, 5, 0));
-        assert!(takes(&mut filter, BOOT, 4, 0));
-        assert!(!takes(&mut filter, BOOT, 4, 0));
+        assert!(filter.accept(BOOT, 5, 0));
+        assert!(!filter.accept(BOOT, 5, 0));
+        assert!(filter.accept(BOOT, 4, 0));
+        assert!(!filter.accept(BOOT, 4, 0));
     }
 
     #[test]
     fn a_late_one_passes_within_the_window_and_not_beyond() {
         let mut filter = ReplayFilter::default();
-        assert!(takes(&mut filter, BOOT, 10_000, 0));
-        assert!(takes(&mut filter, BOOT, 10_000 - REPLAY_WINDOW + 1, 0));
-        assert!(!takes(&mut filter, BOOT, 10_000 - REPLAY_WINDOW, 0));
+        assert!(filter.accept(BOOT, 10_000, 0));
+        assert!(filter.accept(BOOT, 10_000 - REPLAY_WINDOW + 1, 0));
+        assert!(!filter.accept(BOOT, 10_000 - REPLAY_WINDOW, 0));
     }
 
     #[test]
     fn senders_do_not_share_a_window() {
         let mut filter = ReplayFilter::default();
-        assert!(takes(&mut filter, BootId(1), 9, 0));
-        assert!(takes(&mut filter, BootId(2), 9, 0));
-    }
-
-    #[test]
-    fn a_copy_from_elsewhere_is_refused_and_the_original_that_follows_is_not() {
-        let mut filter = ReplayFilter::default();
-        for sequence in 1..100 {
-            assert_eq!(filter.accept(BOOT, at(1), sequence, 0), Ok(()));
-            // Behind the original, and before the next.
-            assert_eq!(
-                filter.accept(BOOT, at(2), sequence, 0),
-                Err(Refused::Replay)
-            );
-            if sequence % 3 == 0 {
-                let next = filter.accept(BOOT, at(2), sequence + 1, 0);
-                assert_eq!(next, Err(Refused::Source));
-            }
-        }
-    }
-
-    #[test]
-    fn one_captured_datagram_sent_over_and_over_moves_nothing() {
-        let mut filter = ReplayFilter::default();
-        assert_eq!(filter.accept(BOOT, at(1), 1, 0), Ok(()));
-        for _ in 0..1_000 {
-            assert_eq!(filter.accept(BOOT, at(2), 2, 0), Err(Refused::Source));
-        }
-        assert_eq!(filter.accept(BOOT, at(1), 2, 0), Ok(()));
-    }
-
-    #[test]
-    fn a_pin_that_was_stolen_by_the_first_datagram_comes_back() {
-        let mut filter = ReplayFilter::default();
-        assert_eq!(filter.accept(BOOT, at(2), 1, 0), Ok(()));
-        let lost = (2..)
-            .take_while(|sequence| {
-                let original = filter.accept(BOOT, at(1), *sequence, 0);
-                let copy = filter.accept(BOOT, at(2), *sequence, 0);
-                original.is_err() && copy.is_ok()
-            })
-            .count();
-        assert_eq!(lost, usize::from(SOURCE_TRUST_NEW) - 1);
-        assert_eq!(filter.accept(BOOT, at(2), 500, 0), Err(Refused::Source));
-    }
-
-    #[test]
-    fn old_datagrams_sent_to_a_fresh_receiver_hold_the_pin_for_a_moment_only() {
-        let mut filter = ReplayFilter::default();
-        for sequence in 1..10_000 {
-            assert_eq!(filter.accept(BOOT, at(2), sequence, 0), Ok(()));
-        }
-        let lost = (10_000..)
-            .take_while(|sequence| filter.accept(BOOT, at(1), *sequence, 0).is_err())
-            .count();
-        assert_eq!(lost, usize::from(SOURCE_TRUST_MAX) - 1);
-    }
-
-    #[test]
-    fn a_new_boot_id_may_come_from_anywhere() {
-        let mut filter = ReplayFilter::default();
-        assert_eq!(filter.accept(BootId(1), at(1), 9, 0), Ok(()));
-        assert_eq!(filter.accept(BootId(2), at(2), 9, 0), Ok(()));
-        assert_eq!(filter.accept(BootId(3), at(1), 9, 0), Ok(()));
+        assert!(filter.accept(BootId(1), 9, 0));
+        assert!(filter.accept(BootId(2), 9, 0));
     }
 
     #[test]
     fn a_silent_sender_makes_room_among_many_in_use() {
         let mut filter = ReplayFilter::with_capacity(1_000);
         for boot in 0..1_000 {
-            assert!(takes(&mut filter, BootId(boot), 1, u32::from(boot != 5)));
+            assert!(filter.accept(BootId(boot), 1, u32::from(boot != 5)));
         }
         // One search looks at a few; every sixteenth new sender at the latest has seen them all.
         for boot in 1_000..1_064 {
-            assert!(takes(&mut filter, BootId(boot), 1, 2));
+            assert!(filter.accept(BootId(boot), 1, 2));
         }
         assert_eq!(filter.senders(), 1_000);
-        assert!(takes(&mut filter, BootId(5), 1, 3), "sender 5 had to go");
+        assert!(filter.accept(BootId(5), 1, 3), "sender 5 had to go");
     }
 
     #[test]
@@ -332,7 +196,7 @@ mod tests {
         let mut filter = ReplayFilter::with_capacity(100);
         let (windows, places) = (filter.windows.capacity(), filter.places.capacity());
         for boot in 0..100_000 {
-            assert!(takes(&mut filter, BootId(boot), 1, boot / 50));
+            assert!(filter.accept(BootId(boot), 1, boot / 50));
         }
         assert_eq!(filter.senders(), 100);
         assert_eq!(filter.windows.capacity(), windows);
@@ -342,15 +206,12 @@ mod tests {
     #[test]
     fn the_longest_silent_sender_makes_room() {
         let mut filter = ReplayFilter::with_capacity(2);
-        assert!(takes(&mut filter, BootId(1), 1, 0));
-        assert!(takes(&mut filter, BootId(2), 1, 1));
-        assert!(takes(&mut filter, BootId(1), 2, 2));
-        assert!(takes(&mut filter, BootId(3), 1, 3));
+        assert!(filter.accept(BootId(1), 1, 0));
+        assert!(filter.accept(BootId(2), 1, 1));
+        assert!(filter.accept(BootId(1), 2, 2));
+        assert!(filter.accept(BootId(3), 1, 3));
         assert_eq!(filter.senders(), 2);
-        assert!(
-            !takes(&mut filter, BootId(1), 2, 4),
-            "sender 1 is still known"
-        );
+        assert!(!filter.accept(BootId(1), 2, 4), "sender 1 is still known");
     }
 
     proptest! {
@@ -362,7 +223,7 @@ mod tests {
             let mut seen = HashSet::new();
             let mut highest = None::<u32>;
             for sequence in steps {
-                let accepted = takes(&mut filter, BOOT, sequence, 0);
+                let accepted = filter.accept(BOOT, sequence, 0);
                 let recent = highest.is_none_or(|h| sequence + REPLAY_WINDOW > h);
                 prop_assert_eq!(accepted, recent && !seen.contains(&sequence));
                 seen.insert(sequence);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use str0m::channel::ChannelId;
 
+use crate::bucket::Bucket;
 use crate::limits;
 
 /// The label under which clients open the channel.
@@ -223,40 +224,6 @@ fn without_audio(event: &str) -> Option<String> {
     Some(event.to_string())
 }
 
-/// A token bucket: `rate` tokens per second, `burst` at most.
-#[derive(Debug)]
-struct Bucket {
-    rate: u32,
-    burst: u32,
-    tokens: u32,
-    refilled: Instant,
-}
-
-impl Bucket {
-    fn full(rate: u32, burst: u32, now: Instant) -> Self {
-        Self {
-            rate,
-            burst,
-            tokens: burst,
-            refilled: now,
-        }
-    }
-
-    /// Takes tokens; returns false, and takes none, when there are not so many.
-    fn take(&mut self, wanted: u32, now: Instant) -> bool {
-        let elapsed = now.saturating_duration_since(self.refilled).as_millis();
-        let earned = elapsed * u128::from(self.rate) / 1_000;
-        if earned > 0 {
-            let earned = u32::try_from(earned).unwrap_or(u32::MAX);
-            self.tokens = self.tokens.saturating_add(earned).min(self.burst);
-            self.refilled = now;
-        }
-        let left = self.tokens.checked_sub(wanted);
-        self.tokens = left.unwrap_or(self.tokens);
-        left.is_some()
-    }
-}
-
 /// An `error` event of the Realtime API. The channel's own ids end in `name`, and never meet the backend's random ones.
 fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
     json!({
@@ -299,19 +266,5 @@ mod tests {
                 serde_json::from_str(&channel.shortened(&event.to_string())).expect("JSON");
             assert_eq!(told["error"]["code"], "message_too_large");
         }
-    }
-
-    #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut bucket = Bucket::full(1_000, 500, start);
-        assert!(!bucket.take(501, start), "more than it ever holds");
-        assert!(bucket.take(500, start));
-        assert!(!bucket.take(1, start));
-        assert!(bucket.take(100, at(100)));
-        assert!(!bucket.take(1, at(100)));
-        assert!(bucket.take(500, at(60_000)), "it holds no more than that");
-        assert!(!bucket.take(1, at(60_000)));
     }
 }

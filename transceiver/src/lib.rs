@@ -15,6 +15,7 @@
 
 pub mod audio;
 pub mod backend;
+mod bucket;
 pub mod channel;
 pub mod config;
 pub mod control;

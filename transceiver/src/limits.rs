@@ -62,6 +62,12 @@ pub const CHANNEL_WAIT: Duration = Duration::from_secs(2);
 /// How soon a full channel is tried again.
 pub const CHANNEL_RETRY: Duration = Duration::from_millis(100);
 
+/// RTCP packets per second of a client: browsers send a few. Each may hold 31 reports, which the engine keeps for some seconds.
+pub const RTCP_PER_SEC: u32 = 50;
+
+/// How many may come at once before the rate counts.
+pub const RTCP_BURST: u32 = 100;
+
 /// Client messages per second on the channel, as a token bucket's refill.
 pub const CHANNEL_MESSAGES_PER_SEC: u32 = 50;
 

@@ -44,8 +44,6 @@ reasons! {
     Reflected = "reflected",
     /// The datagram was seen before, or is older than the replay window.
     Replay = "replay",
-    /// The datagram comes from another address than the others of its sender (boot id): a copy, most likely.
-    HopChanged = "hop_changed",
     /// The datagram is for another worker.
     ForeignShard = "foreign_shard",
     /// A record of a type that a relay does not send to an owner.
@@ -68,6 +66,8 @@ reasons! {
     Unvalidated = "unvalidated",
     /// A DTLS alert that is not encrypted, during the handshake.
     ClearAlert = "clear_alert",
+    /// RTCP above its rate, or a report on audio that we have not sent yet.
+    RtcpRate = "rtcp_rate",
     /// The engine could not parse the packet.
     Unparsable = "unparsable",
     /// The session has ended.

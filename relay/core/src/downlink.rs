@@ -5,7 +5,6 @@
 //! else, because a record of a call that is over may arrive late, when its address is somebody else's.
 
 use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, SessionId, ShardId};
-use firsthop_shared::replay::Refused;
 use firsthop_shared::trunk::{self, RecordHeader, RecordKind, TrunkError};
 
 use crate::flows::{Claim, FlowKey, Found, Transport};
@@ -30,7 +29,7 @@ pub enum DownVerdict {
 
 impl Router {
     /// Accepts a datagram from the internal socket: its source, structure and tag, that an owner wrote it, and that it is no
-    /// replay, nor a copy that overtook the original.
+    /// replay.
     ///
     /// # Errors
     /// Why it is dropped; already counted.
@@ -49,14 +48,10 @@ impl Router {
             let header = &datagram.header;
             if !header.boot.is_owner() {
                 Err(Reason::TrunkReflected)
+            } else if self.replay.accept(header.boot, header.sequence, now.secs()) {
+                Ok(datagram)
             } else {
-                self.replay
-                    .accept(header.boot, source, header.sequence, now.secs())
-                    .map(|()| datagram)
-                    .map_err(|refused| match refused {
-                        Refused::Replay => Reason::TrunkReplay,
-                        Refused::Source => Reason::TrunkSourceChanged,
-                    })
+                Err(Reason::TrunkReplay)
             }
         });
         match accepted {

@@ -111,6 +111,8 @@ struct Slot {
     claims: [Claim; CLAIMS_PER_FLOW],
     /// Tick of the last packet either way.
     last_seen: u32,
+    /// Tick of the last request that was verified at nobody's expense.
+    free_check: u32,
     /// The low bits of the key's hash, to find the bucket on removal.
     hash: u32,
     generation: u16,
@@ -162,6 +164,7 @@ impl Flows {
             key: FlowKey::default(),
             claims: [Claim::default(); CLAIMS_PER_FLOW],
             last_seen: 0,
+            free_check: 0,
             hash: 0,
             generation: generation & GENERATION_MASK,
             flags: 0,
@@ -247,10 +250,14 @@ impl Flows {
         std::array::from_fn(|i| slot.is_live(i).then_some(slot.claims[i]))
     }
 
-    /// Whether a claim of the flow is proven.
-    pub(crate) fn is_proven(&self, found: Found) -> bool {
-        let slot = &self.slots[found.0 as usize];
-        (0..CLAIMS_PER_FLOW).any(|i| slot.is_proven(i))
+    /// Whether a request on the flow is verified at nobody's expense: once per tick, where a claim is proven.
+    pub(crate) fn take_free_check(&mut self, found: Found, now: u32) -> bool {
+        let slot = &mut self.slots[found.0 as usize];
+        let free = (0..CLAIMS_PER_FLOW).any(|i| slot.is_proven(i)) && slot.free_check != now;
+        if free {
+            slot.free_check = now;
+        }
+        free
     }
 
     /// Notes that a packet passed: the idle time starts anew.

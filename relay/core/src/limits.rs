@@ -57,7 +57,7 @@ pub const WHEEL_TICK_BITS: u32 = 4;
 /// Requests from addresses without a proven flow that a core verifies in a millisecond, in the long run; the rest is dropped.
 ///
 /// To verify a request costs as much as to forward several packets. This bounds what a flood of them takes from the calls
-/// that are up, whose own checks are not counted: at 2 to 3 µs each, a fifth of the core.
+/// that are up, whose own checks are not counted (one per flow and tick): at 2 to 3 µs each, a fifth of the core.
 pub const VERIFICATIONS_PER_MS: u32 = 64;
 
 /// So many at once: what many clients that connect in one moment send.

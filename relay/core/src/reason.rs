@@ -53,7 +53,7 @@ reasons! {
     StunNoIntegrity = "stun_no_integrity",
     /// The FINGERPRINT does not match the packet.
     StunFingerprint = "stun_fingerprint",
-    /// A request from an address without a proven flow, when too many such requests came lately to verify them all.
+    /// A request, when too many came lately to verify them all; a proven flow's are exempt, one per tick.
     VerifyBudget = "verify_budget",
     /// The ufrag has not the length of a routable one.
     UfragLength = "ufrag_length",
@@ -99,8 +99,6 @@ reasons! {
     TrunkReflected = "trunk_reflected",
     /// An internal datagram that was seen before, or is too old to tell.
     TrunkReplay = "trunk_replay",
-    /// An internal datagram from another address than the others of its sender (boot id): a copy, most likely.
-    TrunkSourceChanged = "trunk_source_changed",
     /// An internal datagram with a record that does not parse, or a packet record without a packet.
     RecordMalformed = "record_malformed",
     /// A record that names an ingress this relay does not serve for the client's family and transport.

@@ -137,7 +137,7 @@ impl Router {
         if message.class != Class::Request {
             return self.by_flow(now, source, Reason::NoFlowStun);
         }
-        let route = self.verify(&message, source)?;
+        let route = self.verify(now, &message, source)?;
         let trunk = self
             .trunks
             .acquire(route.owner, route.shard)
@@ -171,7 +171,12 @@ impl Router {
     }
 
     /// Verifies a request in full, the cheap checks first.
-    fn verify(&mut self, request: &Stun<'_>, source: &Source) -> Result<token::Route, Reason> {
+    fn verify(
+        &mut self,
+        now: Micros,
+        request: &Stun<'_>,
+        source: &Source,
+    ) -> Result<token::Route, Reason> {
         let ufrag = request.local_ufrag().ok_or(Reason::StunNoUfrag)?;
         if !request.has_integrity() {
             return Err(Reason::StunNoIntegrity);
@@ -180,8 +185,8 @@ impl Router {
             return Err(Reason::StunFingerprint);
         }
         let found = self.flows.find(&source.key);
-        let known = found.is_some_and(|found| self.flows.is_proven(found));
-        if !known && !self.verifications.take() {
+        let free = found.is_some_and(|found| self.flows.take_free_check(found, now.ticks()));
+        if !free && !self.verifications.take() {
             return Err(Reason::VerifyBudget);
         }
         let route = token::open(&self.keyring, ufrag).map_err(token_reason)?;

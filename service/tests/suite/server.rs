@@ -253,6 +253,34 @@ async fn a_body_that_comes_too_slowly_ends_for_its_reader() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_and_never_reads_is_cut_off() {
+    let served = Served::start(Limits {
+        connections: 1,
+        body: SHORT,
+        ..AMPLE
+    })
+    .await;
+    // More responses than the buffers of both sides hold, so that a write must wait for the client.
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
+    let mut silent = served.send("").await;
+    let refused = async {
+        loop {
+            if silent.write_all(request.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("cut off in time");
+    // The only place is free again.
+    let mut next = served.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(
+        response(&mut next, "here\n")
+            .await
+            .starts_with("HTTP/1.1 200 ")
+    );
+}
+
+#[tokio::test]
 async fn open_sockets_do_not_keep_a_stop_from_ending() {
     let served = Served::start(AMPLE).await;
     let silent = served.send("").await;

@@ -246,6 +246,14 @@ impl Conversation {
         expected
     }
 
+    /// Expects no loss from here on: the client cannot use redundancy any more.
+    pub fn forget_loss(&mut self) {
+        self.loss = ExpectedLoss::default();
+        if let Form::Pcm(encoder) = &mut self.form {
+            let _ = encoder.set_expected_loss(0);
+        }
+    }
+
     /// The next event for the client, a whole JSON text. Call only when the channel can take it; events wait until then.
     pub fn poll_event(&mut self) -> Option<String> {
         let event = self.events.pop_front()?;

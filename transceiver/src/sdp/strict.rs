@@ -142,7 +142,7 @@ pub(super) fn whip(offer: &Offer) -> Result<(), OfferError> {
         );
     };
     for section in &offer.sections {
-        if section.port != 0 && section.role != Role::Audio {
+        if section.is_offered(section.grouped) && section.role != Role::Audio {
             return unsupported(format!(
                 "WHIP is served with one audio section and nothing else here: leave the other m={} out",
                 section.kind

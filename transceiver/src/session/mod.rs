@@ -26,6 +26,7 @@ use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
 use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters};
+use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::life::{EndReason, Life, Limit, LimitStep, State};
@@ -140,6 +141,8 @@ pub struct Session {
     channel: Channel,
     voice: Voice,
     quality: Quality,
+    /// How much RTCP the client may send.
+    rtcp: Bucket,
     life: Life,
     limit: Limit,
     /// The backend has ended the session: why, and when the client has had time to hear of it.
@@ -248,6 +251,10 @@ impl Session {
                     };
                 }
                 if class == PacketClass::Rtp {
+                    // The engine keeps each report until it sums them up, and does that only once we have sent something.
+                    if is_rtcp(packet) && !(self.voice.takes_reports() && self.rtcp.take(1, now)) {
+                        return Err(Reason::RtcpRate);
+                    }
                     self.voice.announce(&mut self.rtc, packet);
                 }
                 path
@@ -448,4 +455,9 @@ impl Session {
         self.drops += 1;
         out.drops.count(reason);
     }
+}
+
+/// Tells RTCP from RTP on one port (RFC 5761 section 4).
+fn is_rtcp(packet: &[u8]) -> bool {
+    matches!(packet, [_, 192..=223, ..])
 }

@@ -15,6 +15,7 @@ use super::voice::Voice;
 use super::{Advertised, Credentials, NewSession, Outbox, Session};
 use crate::audio::Codec;
 use crate::backend::Opened;
+use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::dtls::Identity;
 use crate::hops::Paths;
@@ -71,6 +72,7 @@ impl Session {
             channel,
             voice: Voice::new(open(codec), codec, new.seed),
             quality: Quality::new(codec.clock_rate()),
+            rtcp: Bucket::full(limits::RTCP_PER_SEC, limits::RTCP_BURST, now),
             life: Life::new(now),
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             ending: None,

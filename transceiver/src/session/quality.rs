@@ -82,8 +82,12 @@ impl Quality {
     pub(super) fn egress(&mut self, stats: &MediaEgressStats) -> Option<f32> {
         self.sent = stats.packets;
         let remote = stats.remote.as_ref()?;
-        // A client may count duplicates against losses; more than was sent is no count.
-        self.lost_down = remote.packets_lost.min(stats.packets);
+        // A signed number of 24 bits (RFC 3550 section 6.4.1), below zero where duplicates outnumber losses; the engine reads it
+        // without its sign. More than was sent is no count.
+        self.lost_down = match remote.packets_lost {
+            LOSS_NEGATIVE.. => 0,
+            lost => lost.min(stats.packets),
+        };
         // Each report tells of all three; without a new one the old ones are repeated.
         let lost = stats.loss?;
         self.jitter_down.add(self.time(remote.jitter));
@@ -121,6 +125,9 @@ struct Mean {
     sum: Duration,
     count: u32,
 }
+
+/// From here on a cumulative loss stands for a number below zero.
+const LOSS_NEGATIVE: u64 = 1 << 23;
 
 /// A client may say anything: no round trip and no jitter that an audio call survives is longer.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -185,13 +192,16 @@ mod tests {
     fn what_a_client_makes_up_stays_in_bounds() {
         let mut quality = Quality::new(8_000);
         for _ in 0..1_000 {
-            quality.egress(&egress(Some(1.0), u32::MAX, 1 << 60, u64::MAX));
+            quality.egress(&egress(Some(1.0), u32::MAX, 1 << 60, 0xff_ffff));
         }
         let summary = quality.summary();
         assert_eq!(
             (summary.rtt_ms, summary.jitter_down_ms),
             (Some(10_000), Some(10_000))
         );
-        assert_eq!(summary.lost_down, 500);
+        // As a signed number that is below zero.
+        assert_eq!(summary.lost_down, 0);
+        quality.egress(&egress(Some(1.0), 0, 0, LOSS_NEGATIVE - 1));
+        assert_eq!(quality.summary().lost_down, 500);
     }
 }

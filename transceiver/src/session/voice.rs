@@ -25,6 +25,7 @@ pub(super) struct Voice {
     started: bool,
     /// Extended sequence number of the next packet that is written.
     sequence: u64,
+    has_sent: bool,
     /// Frames were taken and not written since the last packet.
     gap: bool,
     /// Events that go before the backend's: notices, and what a full channel gave back.
@@ -69,6 +70,7 @@ impl Voice {
             failed,
             started: false,
             sequence,
+            has_sent: false,
             gap: false,
             first: VecDeque::new(),
             fec: false,
@@ -159,8 +161,17 @@ impl Voice {
         }
     }
 
+    /// Whether there is anything that the client could report on: audio that was sent, if any is to be.
+    pub(super) fn takes_reports(&self) -> bool {
+        self.has_sent || !self.media.as_ref().is_some_and(|media| media.sends)
+    }
+
     /// The client says whether it can use in-band forward error correction.
     pub(super) fn takes_fec(&mut self, fec: bool) {
+        if let (false, Some(conversation)) = (fec, &mut self.conversation) {
+            conversation.forget_loss();
+            self.expected_loss = 0;
+        }
         self.fec = fec;
     }
 
@@ -250,6 +261,7 @@ impl Voice {
         let marker = packet.marker || std::mem::take(&mut self.gap);
         stream.write_rtp(write.marker(marker));
         self.sequence += 1;
+        self.has_sent = true;
         true
     }
 

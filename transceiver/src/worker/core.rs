@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use firsthop_shared::address::{BootId, Hop, Networks, Restart, SessionId, ShardId};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
-use firsthop_shared::replay::{Refused, ReplayFilter};
+use firsthop_shared::replay::ReplayFilter;
 use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
 
 use super::command::Directory;
@@ -128,12 +128,11 @@ impl Core {
             return self.outbox.drops.count(Reason::Reflected);
         }
         let secs = self.seconds(now);
-        let (boot, sequence) = (datagram.header.boot, datagram.header.sequence);
-        if let Err(refused) = self.replay.accept(boot, hop, sequence, secs) {
-            return self.outbox.drops.count(match refused {
-                Refused::Replay => Reason::Replay,
-                Refused::Source => Reason::HopChanged,
-            });
+        if !self
+            .replay
+            .accept(datagram.header.boot, datagram.header.sequence, secs)
+        {
+            return self.outbox.drops.count(Reason::Replay);
         }
         let foreign = datagram.header.shard != self.settings.shard;
         for record in datagram.records() {

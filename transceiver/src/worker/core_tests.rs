@@ -239,24 +239,6 @@ fn a_verified_check_is_answered_down_its_own_hop_with_the_relay_s_handle() {
 }
 
 #[test]
-fn a_copy_that_overtakes_the_relay_s_datagram_does_not_take_the_hop() {
-    let mut rig = Rig::new(10);
-    rig.create(1).expect("an answer");
-    assert_eq!(rig.answers(1), 1);
-    let thief = "10.0.0.66:4000".parse().expect("an address");
-    for count in 1..=5 {
-        let check = rig.check(1);
-        let datagram = rig.datagram(3, &[check]);
-        rig.core.datagram(thief, &datagram, rig.now);
-        assert_eq!(rig.drops(Reason::HopChanged), count);
-        assert!(rig.flush().is_empty(), "nobody is answered");
-        rig.core.datagram(rig.relay, &datagram, rig.now);
-        // `flush` checks that all of it goes to the relay.
-        assert!(!rig.flush().is_empty());
-    }
-}
-
-#[test]
 fn what_is_not_ours_is_dropped_and_counted() {
     let mut rig = Rig::new(10);
     rig.create(1).expect("an answer");

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use firsthop_shared::address::IngressId;
 use firsthop_shared::packet::{PacketClass, classify};
+use firsthop_transceiver::limits;
+use firsthop_transceiver::reason::Reason;
 use firsthop_transceiver::session::Outgoing;
 
 use crate::peer::{Call, LATENCY, two_ingresses};
@@ -48,6 +51,27 @@ fn redundancy_follows_the_loss_that_the_client_reports() {
     let redundant = call.client.heard.redundant;
     call.run(secs(5));
     assert_eq!(call.client.heard.redundant, redundant);
+}
+
+/// The engine keeps reports until it sums them up, which it does only for audio that was sent.
+#[test]
+fn reports_are_refused_before_there_is_sound_and_above_a_rate_after() {
+    let mut call = Call::live(82);
+    let report = [&[0x9f, 201, 0, 199][..], &[7; 796]].concat();
+    let from = call.arrival(IngressId(0));
+    for _ in 0..1_000 {
+        call.inject(from, &report);
+    }
+    assert_eq!(call.out.drops[Reason::RtcpRate], 1_000);
+    call.speak(true);
+    call.until(secs(10), |call| call.client.heard.packets > 0);
+    call.run(secs(3));
+    let before = call.out.drops[Reason::RtcpRate];
+    for _ in 0..1_000 {
+        call.inject(from, &report);
+    }
+    let refused = call.out.drops[Reason::RtcpRate] - before;
+    assert_eq!(refused, 1_000 - u64::from(limits::RTCP_BURST));
 }
 
 #[test]

@@ -193,15 +193,7 @@ impl Simulation<'_> {
             2 => header.kind = RecordKind::Keepalive,
             _ => {}
         }
-        let mut bytes = self.relay.datagram(
-            Who {
-                owner: inside,
-                ..who
-            },
-            &header,
-            b"bad",
-            ring,
-        );
+        let mut bytes = self.relay.datagram(who.shard, &header, b"bad", ring);
         let reason = match kind {
             0 => unknown_or(Reason::RecordIngress),
             1 => unknown_or(Reason::RecordRelayed),

@@ -1,7 +1,6 @@
 //! A stub owner: a transceiver as far as the relay can see, which is its trunk socket.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use firsthop_shared::address::{BootId, ClientAddr, FlowHandle, IngressId, SessionId, ShardId};
 use firsthop_shared::keyring::DataKeyring;
@@ -27,9 +26,6 @@ pub(crate) struct Arrived {
     pub(crate) records: Vec<(RecordHeader, Vec<u8>)>,
 }
 
-/// How many owners there were: each has a boot id of its own.
-static BOOTS: AtomicU32 = AtomicU32::new(0);
-
 impl Owner {
     pub(crate) fn bind(address: SocketAddr) -> Self {
         Self::with_socket(UdpSocket::bind(address).expect("the owner's address"), 0)
@@ -41,7 +37,7 @@ impl Owner {
             socket,
             shard: ShardId(shard),
             keyring: keyring(7),
-            boot: BootId::of_owner(0x5eed_0000 + BOOTS.fetch_add(1, Ordering::Relaxed)),
+            boot: BootId::of_owner(0x5eed_0000 + u32::from(shard)),
             sequence: 0,
         }
     }
