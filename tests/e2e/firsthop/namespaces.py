@@ -96,8 +96,7 @@ class Namespace:
 def _join(left: Namespace, left_name: str, right: Namespace, right_name: str) -> None:
     _ip("link", "add", left_name, "netns", left.name, "type", "veth", "peer", "name", right_name, "netns", right.name)
     for namespace, link in ((left, left_name), (right, right_name)):
-        # A train of packets that the sender lets the kernel cut (UDP_SEGMENT) would cross as one, as on no real wire, and
-        # be captured so.
+        # A train of packets that the kernel cuts for its sender (UDP_SEGMENT) would cross as one, as on no real wire.
         _ip("-n", namespace.name, "link", "set", link, "gso_max_segs", "1")
         _ip("-n", namespace.name, "link", "set", link, "up")
 

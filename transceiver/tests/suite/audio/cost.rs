@@ -1,4 +1,4 @@
-//! What a packet costs. Ignored: run with `cargo test --release --test audio cost -- --ignored --nocapture`.
+//! What a packet costs. Ignored: run with `cargo test --release -p firsthop-transceiver --test suite audio::cost -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::sync::Arc;
