@@ -10,26 +10,6 @@ die() {
     exit 2
 }
 
-# Whether a text is an IP address, as programs read it.
-is_address() {
-    local part
-    local -a parts
-    if [[ $1 =~ ^[0-9]{1,3}(\.[0-9]{1,3}){3}$ ]]; then
-        IFS=. read -r -a parts <<<"$1"
-        for part in "${parts[@]}"; do
-            [[ $part =~ ^(0|[1-9][0-9]*)$ ]] && [ "$part" -le 255 ] || return 1
-        done
-        return 0
-    fi
-    local groups='([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4})*)'
-    if [[ $1 == *::* ]]; then
-        # One gap, which stands for at least one group.
-        [[ $1 =~ ^$groups?::$groups?$ ]] && [ "$(tr -cd : <<<"$1" | wc -c)" -le 7 ]
-    else
-        [[ $1 =~ ^$groups$ ]] && [ "$(tr -cd : <<<"$1" | wc -c)" -eq 7 ]
-    fi
-}
-
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # need_debian COMMAND=PACKAGE ...: installs the packages whose commands are missing, all in one go. A name that begins
@@ -84,15 +64,20 @@ need_python() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null || need_debian "/no-such-file=python3-venv"
     echo "Installing the Python packages of tests/e2e/requirements.lock ..."
     "$python" -m venv --clear "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-        -r "tests/e2e/requirements.lock"
+    local said
+    said=$("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+        -r "tests/e2e/requirements.lock" 2>&1) ||
+        die "could not install the Python packages (${said##*$'\n'})" "They come from PyPI, once: go online, then run this again."
     printf '%s\n' "$stamp" >"$venv/installed"
 }
 
 # Builds the programs that run, with a profile. Everything that starts them builds them by this one command: another
 # selection of packages would have other features, and cargo would build half of the dependencies again.
 build_programs() {
-    cargo build --quiet --locked --profile "$1" --bins \
+    # The first build takes minutes: whoever watches sees how far it is.
+    local quiet=(--quiet)
+    [ ! -t 2 ] || quiet=()
+    cargo build "${quiet[@]}" --locked --profile "$1" --bins \
         -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared
 }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -141,6 +142,152 @@ def test_sigterm_stops_everything_too(
     assert programs_in(bed) == {}
 
 
+def test_callers_hear_at_once_that_everything_stops(
+    bed: Testbed,
+    launch: Callable[..., Program],
+    clone: Path,
+    environment: dict[str, str],
+    calls: Callable[[str], Caller],
+) -> None:
+    http = f"{Testbed.SERVER}:{HTTP_PORT}"
+    script = run(launch, bed, clone, environment, "--http", http)
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    call = calls(f"http://{http}")
+    call.call()
+    call.wait_for_event("session.created", 20)
+    script.signal(signal.SIGINT)
+    # By the transceiver's goodbye, long before a client would give up by itself.
+    call.wait_for_state("closed", 5)
+    assert script.wait(20) == 0
+
+
+def test_a_second_run_with_the_same_state_is_told_who_uses_it_and_breaks_nothing(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    first = run(launch, bed, clone, environment)
+    first.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    state = clone / ".firsthop"
+
+    def written() -> dict[str, str]:
+        return {path.name: path.read_text() for path in sorted(state.iterdir()) if path.is_file()}
+
+    before = written()
+    # The same folder by another way.
+    link = tmp_path / "state"
+    link.symlink_to(state)
+    ports = {"udp": 3479, "internal": 4100, "trunk": 5001, "control": 5081, "admin": 9111, "metrics": 9113}
+    others = [f"--{name}-port={port}" for name, port in ports.items()]
+    others += ["--http", "localhost:8081", "--key", "another", "--state", str(link)]
+    second = run(launch, bed, clone, environment, *others)
+    assert second.wait(20) == 2
+    assert len(second.text().splitlines()) == 1
+    assert f"in use by process {first.pid}" in second.text()
+    assert "--state" in second.text()
+    assert written() == before
+
+    # With a folder of its own it runs beside the first.
+    beside = run(launch, bed, clone, environment, *others[:-1], str(tmp_path / "own"))
+    beside.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert beside.stop() == 0
+    # Whoever was killed holds it no longer, and what it had started ends with it.
+    first.kill()
+    until("the killed script's programs are gone", lambda: programs_in(bed) == {}, 15)
+    again = run(launch, bed, clone, environment)
+    again.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert again.stop() == 0
+
+
+def stand_in(binaries: Path, tmp_path: Path, name: str, does: str) -> dict[str, str]:
+    """The environment with the programs, one of which is a shell script."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for other in {"keys", "relay", "transceiver", "signaling"} - {name}:
+        (programs / other).symlink_to(binaries.resolve() / other)
+    (programs / name).write_text(f"#!/bin/sh\n{does}\n")
+    (programs / name).chmod(0o755)
+    return {"FIRSTHOP_PROGRAMS": str(programs)}
+
+
+def test_a_program_is_not_ready_by_the_words_of_an_earlier_run(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, binaries: Path, tmp_path: Path
+) -> None:
+    logs = tmp_path / "state/logs"
+    logs.mkdir(parents=True)
+    (tmp_path / "state/lock").touch()
+    for name in ("relay", "transceiver", "signaling"):
+        (logs / f"{name}.log").write_text("INFO ready\n")
+    # The relay says nothing before it ends; what comes after it must never start.
+    environment = stand_in(binaries, tmp_path, "relay", "sleep 1; echo I give up; exit 3")
+    script = run(launch, bed, clone, environment, "--state", str(tmp_path / "state"))
+    assert script.wait(30) == 1
+    assert "relay ended with status 3" in script.text()
+    assert "I give up" in script.text()
+    assert (logs / "signaling.log").read_text() == "INFO ready\n"
+
+
+@pytest.mark.parametrize("victim", ["relay", "transceiver", "signaling"])
+def test_a_program_that_ends_before_calls_can_be_placed_is_named_at_once(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, binaries: Path, tmp_path: Path, victim: str
+) -> None:
+    environment = stand_in(binaries, tmp_path, victim, "echo ready; exit 7")
+    script = run(launch, bed, clone, environment)
+    assert script.wait(8) == 1
+    assert f"{victim} ended with status 7" in script.text()
+    assert programs_in(bed) == {}
+
+
+def test_the_state_folder_counts_from_where_the_user_stands_and_commits_no_keys(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    # From elsewhere, by a link.
+    link = tmp_path / "firsthop"
+    link.symlink_to(clone / "scripts/run")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=elsewhere, check=True)
+    command = bed.server.command(link, "--state", "some/state")
+    script = launch("scripts/run", command, tmp_path / "run.log", environment, elsewhere)
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    state = elsewhere / "some/state"
+    assert (state / "data.toml").exists()
+    assert f"{state}/logs" in script.text()
+    assert [path.name for path in state.iterdir() if path.stat().st_mode & 0o077] == []
+    assert b"\x1b" not in b"".join(log.read_bytes() for log in (state / "logs").iterdir())
+    assert script.stop() == 0
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=elsewhere, capture_output=True, text=True, check=True)
+    assert status.stdout == ""
+
+
+def test_a_key_of_ones_own_is_said_how_to_use(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    key = "it's-$HOME-mine"
+    script = run(launch, bed, clone, environment, "--key", key)
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    page = script.wait_for_line("page ", 1)
+    assert "enter the key" in page
+    text = script.text()
+    command = text[text.index("  curl ") :].split("\n\n")[0]
+    assert f"Authorization: Bearer {key}" in shlex.split(command)
+    assert script.stop() == 0
+
+
+def test_the_relay_runs_on_listed_processors(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    first = min(os.sched_getaffinity(0))
+    script = run(launch, bed, clone, environment, "--cores", f"{first}-{first}")
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert script.stop() == 0
+
+
+def test_the_tests_refuse_to_run_nothing(clone: Path) -> None:
+    for only in ("--only=", "--only=,", "--only=everything"):
+        done = subprocess.run([clone / "scripts/test", only], capture_output=True, text=True, check=False)
+        assert done.returncode == 2, only
+        assert "Passed" not in done.stdout
+
+
 @pytest.mark.parametrize("victim", ["relay", "transceiver", "signaling"])
 def test_when_a_program_dies_the_script_says_which_and_stops_the_others(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], victim: str
@@ -150,6 +297,23 @@ def test_when_a_program_dies_the_script_says_which_and_stops_the_others(
     os.kill(programs_in(bed)[victim], signal.SIGKILL)
     assert script.wait(20) == 1
     assert f"{victim} ended with status 137" in script.text()
+    assert programs_in(bed) == {}
+
+
+def test_a_program_that_dies_while_the_script_still_speaks_is_missed_too(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    # What prints the last words kills the script's signaling, and gives it time to die, before the script waits for it.
+    cat = tmp_path / "cat"
+    cat.write_text(
+        '#!/bin/sh\n/bin/cat "$@"\n[ $# -gt 0 ] || pkill -KILL -P $PPID signaling\n'
+        "while pgrep -P $PPID signaling >/dev/null && [ $# -eq 0 ]; do sleep 0.05; done\n"
+    )
+    cat.chmod(0o755)
+    script = run(launch, bed, clone, {**environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert script.wait(20) == 1
+    assert "signaling ended with status 137" in script.text()
     assert programs_in(bed) == {}
 
 
@@ -196,27 +360,94 @@ def test_a_taken_port_is_named_with_its_holder_and_the_option_before_anything_st
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--udp-port", "70000"], "--udp-port"),
-        (["--cores", "none"], "--cores"),
-        (["--public", "0.0.0.0"], "--public"),
-        (["--public", "example"], "--public"),
-        (["--spin", "maybe"], "--spin"),
-        (["--profile", "fast"], "--profile"),
-        (["--frobnicate", "1"], "--frobnicate"),
+        ("--udp-port 70000", "--udp-port"),
+        ("--internal-port 65535 --cores 2", "--internal-port"),
+        ("--cores none", "--cores"),
+        ("--cores 0", "--cores"),
+        ("--cores 99", "--cores"),
+        ("--cores 0,0", "--cores"),
+        ("--cores 0,4000", "--cores"),
+        ("--cores 3-2", "--cores"),
+        ("--workers 300", "--workers"),
+        ("--public 0.0.0.0", "--public"),
+        ("--public example", "--public"),
+        ("--public 8.8.8.8", "--public"),
+        ("--public fd77:99::1", "--public"),
+        ("--public 127.0.0.1,127.0.0.1", "--public"),
+        ("--public ::1,0:0:0::1", "--public"),
+        ("--public 127.0.0.1,", "--public"),
+        ("--http http://localhost:8080", "--http"),
+        ("--http :8080", "--http"),
+        ("--http localhost", "--http"),
+        ("--http localhost:0", "--http"),
+        ("--http foo.bar.invalid:8080", "--http"),
+        ("--http 8.8.8.8:8080", "--http"),
+        ("--trunk-port 3478", "--trunk-port"),
+        ("--control-port 8080", "--http"),
+        ("--backend nobody", "--backend"),
+        ("--backend realtime", "FIRSTHOP_BACKEND_URL"),
+        ("--key=", "--key"),
+        ("--spin maybe", "--spin"),
+        ("--profile fast", "--profile"),
+        ("--state=", "--state"),
+        ("--state /proc/state", "--state"),
+        ("--state scripts", "--state"),
     ],
 )
-def test_a_bad_option_is_named_before_anything_starts(
+def test_a_setting_that_cannot_be_used_is_named_in_one_line_before_anything_is_built(
     bed: Testbed,
     launch: Callable[..., Program],
     clone: Path,
-    environment: dict[str, str],
-    options: list[str],
+    building: dict[str, str],
+    options: str,
     named: str,
 ) -> None:
-    script = run(launch, bed, clone, environment, *options)
+    script = run(launch, bed, clone, building, *options.split())
     assert script.wait(20) == 2
-    assert named in script.text()
-    assert "Building" not in script.text()
+    lines = script.text().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("run: ")
+    assert named in lines[0]
+    # Neither there nor beside it was anything left for a commit to take along.
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+    assert [line for line in status.stdout.splitlines() if line.startswith("??") and "run.log" not in line] == []
+
+
+def test_an_unknown_option_is_named(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    script = run(launch, bed, clone, environment, "--frobnicate", "1")
+    assert script.wait(20) == 2
+    assert "--frobnicate" in script.text()
+
+
+def test_what_only_a_program_can_judge_is_named_as_the_script_calls_it(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    for setting, value, named in (
+        ("FIRSTHOP_LOG", "relay=banana,,=", "--log (FIRSTHOP_LOG): "),
+        ("FIRSTHOP_BACKEND_URL", "wss://models.example", "FIRSTHOP_BACKEND_URL: "),
+    ):
+        script = run(launch, bed, clone, {**environment, setting: value})
+        assert script.wait(20) == 2
+        lines = script.text().splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith(f"run: {named}")
+        assert programs_in(bed) == {}
+
+
+def test_the_backends_that_the_script_knows_are_those_of_the_transceiver(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, binaries: Path, environment: dict[str, str]
+) -> None:
+    def names(words: str) -> str:
+        return words.split("give one of ")[1].strip()
+
+    told = subprocess.run(
+        [binaries.resolve() / "transceiver", "--backend=nobody"], capture_output=True, text=True, check=False
+    )
+    script = run(launch, bed, clone, environment, "--backend", "nobody")
+    assert script.wait(20) == 2
+    assert names(script.text()) == names(told.stderr)
 
 
 @pytest.mark.parametrize(
