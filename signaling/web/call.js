@@ -21,7 +21,8 @@
 //   server-ended, session-expired, connection-lost            ended elsewhere, after it had connected
 //   server-unreachable, server-slow, key-refused, server-full,
 //   server-failed, offer-refused, no-such-service             the request failed; `message` is the server's word, if it gave one
-//   answer-unusable, never-connected, never-secured           the answer came, and no call came of it
+//   answer-unusable, no-network, never-connected,
+//   never-secured                                             the answer came, and no call came of it
 
 /** The data channel's label, which the API fixes. */
 export const CHANNEL = 'oai-events';
@@ -31,6 +32,9 @@ const ANSWER_TIMEOUT = 15_000;
 
 /** How long packets may take to find a way after the answer. Browsers give up by themselves, some only after half a minute. */
 const CONNECT_TIMEOUT = 20_000;
+
+/** How long the browser may take to find any network at all to speak over. Chromium does not speak over loopback alone, and looks on. */
+const NETWORK_TIMEOUT = 5_000;
 
 /** How long a hang-up waits for the server's word before the connection is closed anyway. */
 const HANGUP_TIMEOUT = 2_000;
@@ -58,6 +62,7 @@ export class Call extends EventTarget {
   #location = null;
   #abort = new AbortController();
   #timer = 0;
+  #networks = 0;
   #expired = false;
   #sent = 0;
 
@@ -86,6 +91,9 @@ export class Call extends EventTarget {
     pc.addEventListener('track', ({ streams: [stream], track }) => {
       this.#emit('track', { stream: stream ?? new MediaStream([track]) });
     });
+    pc.addEventListener('icecandidate', ({ candidate }) => {
+      if (candidate?.candidate) this.#networks += 1;
+    });
     pc.addEventListener('iceconnectionstatechange', () => this.#follow());
     pc.addEventListener('connectionstatechange', () => this.#follow());
     try {
@@ -94,7 +102,7 @@ export class Call extends EventTarget {
       if (answer === null || this.state === 'ended') return;
       this.#pass('request', this.began);
       this.#become('connecting');
-      this.#timer = setTimeout(() => this.#neverConnected(), CONNECT_TIMEOUT);
+      this.#timer = setTimeout(() => this.#noPathSoFar(), NETWORK_TIMEOUT);
       await pc.setRemoteDescription({ type: 'answer', sdp: answer });
       // Only now does the transport exist in every browser.
       pc.getSenders()[0].transport?.addEventListener('statechange', () => this.#follow());
@@ -120,9 +128,13 @@ export class Call extends EventTarget {
     return whole;
   }
 
-  /** Makes the server stop speaking: drops what waits to be played, ends the response that makes more of it. Returns what was sent. */
-  interrupt() {
-    const events = [{ type: 'output_audio_buffer.clear' }, { type: 'response.cancel' }];
+  /**
+   * Makes the server stop speaking: drops what waits to be played, and ends the response that makes more of it, where there can be one.
+   * Returns what was sent.
+   */
+  interrupt({ responses = true } = {}) {
+    const events = [{ type: 'output_audio_buffer.clear' }];
+    if (responses) events.push({ type: 'response.cancel' });
     return events.map((event) => this.send(event)).filter((sent) => sent !== null);
   }
 
@@ -218,8 +230,14 @@ export class Call extends EventTarget {
     }
   }
 
+  #noPathSoFar() {
+    if (this.#networks === 0 && !this.phases.ice) this.#neverConnected();
+    else this.#timer = setTimeout(() => this.#neverConnected(), CONNECT_TIMEOUT - NETWORK_TIMEOUT);
+  }
+
   #neverConnected() {
-    this.#finish(this.phases.ice ? 'never-secured' : 'never-connected', { failed: true });
+    const without = this.#networks === 0 ? 'no-network' : 'never-connected';
+    this.#finish(this.phases.ice ? 'never-secured' : without, { failed: true });
   }
 
   #endedByServer() {

@@ -35,6 +35,12 @@ export class Compose {
     for (const control of this.#root.querySelectorAll('input, textarea, button')) control.disabled = !open;
   }
 
+  /** Whether the other side only repeats what it hears: then it is offered no text. */
+  echo(is) {
+    this.#root.querySelector('#say').hidden = is;
+    this.#root.querySelector('#say-not').hidden = !is;
+  }
+
   #complain(words) {
     this.#root.querySelector('#raw-error').textContent = words;
     const json = this.#root.querySelector('#raw-text');

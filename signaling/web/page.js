@@ -149,6 +149,7 @@ function openSource() {
 async function makeCall(key) {
   const mine = (call = new Call({ url: '/v1/realtime/calls', key, stream: source.stream }));
   echo = false;
+  compose.echo(false);
   cancels.clear();
   log.restart();
   setup.follow(mine);
@@ -205,6 +206,7 @@ function receive({ event, text }) {
   switch (event?.type) {
     case 'session.created':
       echo = event.session?.model === 'echo';
+      compose.echo(echo);
       $('answer-name').textContent = echo ? 'Echo' : 'Answer';
       if (state === 'open') show('open');
       break;
@@ -219,13 +221,14 @@ function receive({ event, text }) {
 }
 
 function interrupt() {
-  const sent = call?.interrupt() ?? [];
+  // An echo has no response that could be cancelled, and would say so.
+  const sent = call?.interrupt({ responses: !echo }) ?? [];
   for (const { event_id: id } of sent) cancels.add(id);
 }
 
 function sendEvent(event) {
   const sent = call?.send(event) ?? null;
-  // A message alone makes a model think, not speak. An echo does neither.
+  // A message alone makes a model think, not speak. An echo does neither: it is offered none.
   if (sent?.type === 'conversation.item.create' && sent.item?.content?.[0]?.type === 'input_text' && !echo) {
     call.send({ type: 'response.create' });
   }

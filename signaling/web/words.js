@@ -160,6 +160,15 @@ const FAILURES = {
     text: 'The server agreed to the call, but the browser cannot use its answer.',
     hints: ['Try another browser, and tell us what this one said.'],
   },
+  'no-network': {
+    title: 'This computer has no network',
+    text: 'The server agreed to the call, but the browser found no network to speak over. Browsers do not call over the loopback interface alone.',
+    hints: [
+      'Join a network, then try again. It need not lead to the internet.',
+      'On a network already? Then a setting or an extension forbids this browser to use WebRTC over UDP.',
+      'Running it yourself? scripts/run --demo makes a call without a browser, over loopback alone.',
+    ],
+  },
   'never-connected': {
     title: 'No path for the voice',
     text: 'The server agreed to the call, but no packet came through. Most often a firewall or VPN blocks UDP, or the server advertises an address that you cannot reach.',

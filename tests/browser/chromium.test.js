@@ -1,6 +1,7 @@
 // Calls from Firsthop's page in Chromium.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -89,15 +90,39 @@ suite('Chromium', { timeout: 240_000 }, () => {
     assert.deepEqual((await page.events()).slice(0, ONE_TURN.length), ONE_TURN);
   });
 
-  test('text that is typed goes out on the channel', async () => {
+  test('an echo is offered no text, which it could not read, and interrupting it draws no error', async () => {
     const page = await open();
     await page.call();
     await page.event('session.created');
-    await page.page.fill('[data-testid=say-text]', 'hello');
-    await page.press('say-send');
-    // An echo has no use for text, and says so.
-    await page.event('error');
-    assert.deepEqual(await page.events('out'), ['conversation.item.create']);
+    await page.page.waitForSelector('[data-testid=say-not]', { state: 'visible' });
+    assert(await page.page.isHidden('[data-testid=say]'));
+    await page.press('interrupt');
+    await page.event('output_audio_buffer.cleared');
+    assert.deepEqual(await page.events('out'), ['output_audio_buffer.clear']);
+    assert(!(await page.events()).includes('error'));
+  });
+
+  test('what is written as JSON goes out on the channel', async () => {
+    const page = await open();
+    await page.call();
+    await page.event('session.created');
+    await page.sendEvent({ type: 'response.create' });
+    await page.event('response.done');
+    assert.deepEqual(await page.events('out'), ['response.create']);
+  });
+
+  test('a computer without a network is told so, and not of firewalls', async () => {
+    execFileSync('ip', ['link', 'set', 'private', 'down']);
+    try {
+      const page = await open();
+      await page.press('primary');
+      await page.reach('failed', 15);
+      assert.equal((await page.state()).end, 'no-network');
+      assert.match(await page.text('alert'), /no network/);
+    } finally {
+      execFileSync('ip', ['link', 'set', 'private', 'up']);
+      execFileSync('ip', ['route', 'add', 'default', 'via', '10.78.1.2']);
+    }
   });
 
   test('sound flows again after the relay was killed and started, in the same connection', async () => {
