@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use str0m::channel::ChannelId;
 
 use crate::bucket::Bucket;
+use crate::life::EndReason;
 use crate::limits;
 
 /// The label under which clients open the channel.
@@ -139,25 +140,38 @@ impl Channel {
         )
     }
 
-    /// The event that warns of the session's end, in so many seconds.
+    /// The event that warns of the session's end, in so many seconds, and why.
     #[must_use]
-    pub fn expiry_warning(&self, seconds: u64) -> String {
+    pub fn expiry_warning(&self, why: EndReason, seconds: u64) -> String {
+        let message = match why {
+            EndReason::Drained => {
+                format!("The server is going to stop; the session ends in {seconds} seconds.")
+            }
+            EndReason::Idle => format!(
+                "Nothing has been said or sent for a while; unless that changes, the session ends in {seconds} seconds."
+            ),
+            _ => format!("The session reaches its maximum duration in {seconds} seconds."),
+        };
         error_event(
             "w",
             "invalid_request_error",
             "session_expires_soon",
-            &format!("The session reaches its maximum duration in {seconds} seconds."),
+            &message,
         )
     }
 
     /// The event that says why the session ends.
     #[must_use]
-    pub fn expired(&self) -> String {
+    pub fn expired(&self, why: EndReason) -> String {
         error_event(
             "x",
             "invalid_request_error",
             "session_expired",
-            "The session has reached its maximum duration.",
+            match why {
+                EndReason::Drained => "The server stops: call again.",
+                EndReason::Idle => "Nothing has been said or sent for too long.",
+                _ => "The session has reached its maximum duration.",
+            },
         )
     }
 

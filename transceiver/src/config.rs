@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use firsthop_service::settings::{Log, SettingError};
@@ -14,6 +15,7 @@ use firsthop_shared::limits::SHARDS_MAX;
 use firsthop_shared::reload::{Reloader, read_small_file};
 
 use crate::backend::{BackendArgs, BackendConfig};
+use crate::lifetimes::{LifetimeArgs, Lifetimes};
 
 /// The command line. Each setting may also stand in the environment, as `FIRSTHOP_` and its name.
 #[derive(Clone, Debug, Parser)]
@@ -78,6 +80,9 @@ pub struct Args {
     /// Where audio and events come from.
     #[command(flatten)]
     pub backend: BackendArgs,
+    /// How long sessions may take.
+    #[command(flatten)]
+    pub lifetimes: LifetimeArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: Log,
@@ -106,6 +111,10 @@ pub struct Config {
     pub workers: usize,
     /// See [`Args::sessions_per_worker`].
     pub sessions_per_worker: usize,
+    /// How long sessions may take.
+    pub lifetimes: Lifetimes,
+    /// How long running ones may go on after SIGTERM.
+    pub drain: Duration,
     /// The keyring, and its watch.
     pub keyring: (KeyringReloader, DataKeyring),
     /// The fleet, and its watch.
@@ -186,6 +195,7 @@ impl Config {
                 "give 1 or more",
             ));
         }
+        let (lifetimes, drain) = args.lifetimes.check()?;
         Ok(Self {
             cluster,
             trunk: args.trunk,
@@ -195,6 +205,8 @@ impl Config {
             networks,
             workers,
             sessions_per_worker: args.sessions_per_worker,
+            lifetimes,
+            drain,
             keyring,
             fleet,
             backend: BackendConfig::load(&args.backend)?,

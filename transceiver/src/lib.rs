@@ -10,7 +10,7 @@
 //! signaling ─ HTTP ─► control ─ commands ─►     audio::Conversation ◄─► backend
 //! ```
 //!
-//! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`life`],
+//! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`life`], [`idle`],
 //! [`channel`], [`audio`]) and the worker's [`worker::Core`]. Acting: [`worker::spawn`], [`socket`], [`control`].
 
 pub mod audio;
@@ -21,7 +21,9 @@ pub mod config;
 pub mod control;
 pub mod dtls;
 pub mod hops;
+pub mod idle;
 pub mod life;
+pub mod lifetimes;
 pub mod limits;
 pub mod metrics;
 pub mod proof;

@@ -64,6 +64,10 @@ pub enum EndReason {
     CodecFailed,
     /// A fault of ours; the session was given up, its neighbours live.
     Panicked,
+    /// It was still there at the end of a drain.
+    Drained,
+    /// Nothing was said or sent for as long as the settings allow.
+    Idle,
     /// The process stops.
     Stopped,
     /// It reached the longest time that it may take.
@@ -76,7 +80,7 @@ pub enum EndReason {
 
 impl EndReason {
     /// Every reason, for metrics.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::HungUp,
         Self::ClientClosed,
         Self::Reaped,
@@ -84,6 +88,8 @@ impl EndReason {
         Self::EngineFailed,
         Self::CodecFailed,
         Self::Panicked,
+        Self::Drained,
+        Self::Idle,
         Self::Stopped,
         Self::Expired,
         Self::BackendClosed,
@@ -101,6 +107,8 @@ impl EndReason {
             Self::EngineFailed => "engine_failed",
             Self::CodecFailed => "codec_failed",
             Self::Panicked => "panicked",
+            Self::Drained => "drained",
+            Self::Idle => "idle",
             Self::Stopped => "stopped",
             Self::Expired => "expired",
             Self::BackendClosed => "backend_closed",
@@ -253,17 +261,18 @@ impl Life {
 pub enum LimitStep {
     /// Tell the client that the session ends in this many seconds.
     Warn(u64),
-    /// Tell the client that the session has reached its length.
+    /// Tell the client that the session is over.
     Expire,
     /// End it: the client has had [`limits::EXPIRY_GRACE`] to take the message.
     End,
 }
 
-/// How long a session may take, counted from its answer; each step comes once.
+/// How long a session may take; each step comes once.
 #[derive(Clone, Debug)]
 pub struct Limit {
     steps: [(Instant, LimitStep); 3],
     done: usize,
+    reason: EndReason,
 }
 
 impl Limit {
@@ -272,15 +281,43 @@ impl Limit {
     /// The warning comes [`limits::EXPIRY_WARNING`] before the end, and in the middle of a session shorter than twice that.
     #[must_use]
     pub fn new(length: Duration, now: Instant) -> Self {
+        Self::ending(now + length, EndReason::Expired, now)
+    }
+
+    /// A session that ends at `end` for this reason, as seen at `now`.
+    #[must_use]
+    pub fn ending(end: Instant, reason: EndReason, now: Instant) -> Self {
+        let length = end.saturating_duration_since(now);
         let left = limits::EXPIRY_WARNING.min(length / 2);
+        let seconds = u64::try_from(left.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX);
         Self {
             steps: [
-                (now + length - left, LimitStep::Warn(left.as_secs())),
-                (now + length, LimitStep::Expire),
-                (now + length + limits::EXPIRY_GRACE, LimitStep::End),
+                (end - left, LimitStep::Warn(seconds)),
+                (end, LimitStep::Expire),
+                (end + limits::EXPIRY_GRACE, LimitStep::End),
             ],
             done: 0,
+            reason,
         }
+    }
+
+    /// Brings the end forward, with a new warning; an earlier end stays, and so does one that the client has been told of.
+    pub fn shorten(&mut self, end: Instant, reason: EndReason, now: Instant) {
+        if !self.is_told() && end < self.steps[1].0 {
+            *self = Self::ending(end, reason, now);
+        }
+    }
+
+    /// Whether the client has been told that it is over.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.done > 1
+    }
+
+    /// Why the session ends with the last step.
+    #[must_use]
+    pub fn reason(&self) -> EndReason {
+        self.reason
     }
 
     /// When [`Limit::poll`] has the next step.
@@ -318,6 +355,32 @@ mod tests {
         assert_eq!((limit.poll(at(700)), limit.deadline()), (None, None));
         let mut short = Limit::new(Duration::from_secs(10), start);
         assert_eq!(short.poll(at(5)), Some(LimitStep::Warn(5)));
+    }
+
+    #[test]
+    fn a_drain_brings_the_end_forward_and_never_puts_it_off() {
+        let start = Instant::now();
+        let at = |secs| start + Duration::from_secs(secs);
+        let mut limit = Limit::new(Duration::from_secs(3_600), start);
+        limit.shorten(at(700), EndReason::Drained, at(100));
+        assert_eq!(limit.poll(at(639)), None);
+        assert_eq!(limit.poll(at(640)), Some(LimitStep::Warn(60)));
+        assert_eq!(limit.poll(at(700)), Some(LimitStep::Expire));
+        assert_eq!(limit.reason(), EndReason::Drained);
+        let told = limit.deadline();
+        limit.shorten(at(650), EndReason::Idle, at(600));
+        assert_eq!(limit.deadline(), told, "who was told is not told again");
+
+        let mut nearly_over = Limit::new(Duration::from_secs(300), start);
+        nearly_over.shorten(at(700), EndReason::Drained, at(100));
+        assert_eq!(nearly_over.deadline(), Some(at(240)));
+        assert_eq!(nearly_over.reason(), EndReason::Expired);
+
+        // Warned of its length already, and then of an end that is nearer.
+        let mut warned = Limit::new(Duration::from_secs(300), start);
+        assert_eq!(warned.poll(at(240)), Some(LimitStep::Warn(60)));
+        warned.shorten(at(260), EndReason::Drained, at(240));
+        assert_eq!(warned.poll(at(250)), Some(LimitStep::Warn(10)));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub const INTERRUPTED_GRACE: Duration = Duration::from_secs(INTERRUPTED_SECS);
 /// How long a session may take at most, whatever signaling asks: as long as OpenAI's own.
 pub const SESSION_MAX: Duration = Duration::from_secs(60 * 60);
 
+/// How long running sessions may go on after SIGTERM, unless the settings say so: most calls are over by then.
+pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10 * 60);
+
 /// How long before its end a session's client is warned.
 pub const EXPIRY_WARNING: Duration = Duration::from_secs(60);
 

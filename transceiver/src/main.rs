@@ -79,6 +79,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
 
     let draining = Arc::new(AtomicBool::new(false));
     let directory = Directory::default();
+    let (drain, drained) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let epoch = Instant::now();
@@ -90,6 +91,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             shard: ShardId(u8::try_from(index)?),
             capacity: config.sessions_per_worker,
             networks: config.networks.clone(),
+            lifetimes: config.lifetimes,
             directory: directory.clone(),
             epoch,
         };
@@ -118,6 +120,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             shared: shared_now.clone(),
             wakes: woken,
             connections,
+            drain: drained.clone(),
             stop: stopped.clone(),
             stats,
             cpu: processors.get(index % processors.len().max(1)).copied(),
@@ -134,7 +137,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         cluster: config.cluster,
         workers: handles,
         sessions_per_worker: config.sessions_per_worker,
-        directory,
+        directory: directory.clone(),
         shared: shared_now,
         draining: Arc::clone(&draining),
         secret: config.control_secret,
@@ -165,9 +168,30 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         ));
         let mut running = config.workers;
         let mut fault = None;
+        let drain_on_term = async {
+            terminate.recv().await;
+            if config.drain.is_zero() {
+                return;
+            }
+            draining.store(true, Relaxed);
+            let end = Instant::now() + config.drain;
+            drain.send_replace(Some(end));
+            tracing::info!(
+                seconds = config.drain.as_secs(),
+                sessions = directory.sessions(),
+                "draining"
+            );
+            // Each session ends itself; one that cannot is ended with the workers.
+            let overdue = tokio::time::sleep_until((end + limits::STOP_TIMEOUT).into());
+            tokio::select! {
+                () = directory.empty() => {}
+                () = overdue => {}
+                _ = terminate.recv() => {}
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = drain_on_term => {}
             // Nothing but a fault ends a worker now. Its clients are lost and its shard answers nobody: better a process that
             // ends, and is started anew, than one that looks well.
             end = ends.recv() => {

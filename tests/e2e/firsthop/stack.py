@@ -61,7 +61,12 @@ class Stack:
             "cores": "1",
             "spin": "off",
         }
-        self.transceiver_settings: dict[str, str | Sequence[str]] = {"workers": "1", "backend": "echo"}
+        self.transceiver_settings: dict[str, str | Sequence[str]] = {
+            "workers": "1",
+            "backend": "echo",
+            # A test that means to drain says so.
+            "drain": "0",
+        }
         self.signaling_settings: dict[str, str | Sequence[str]] = {
             "listen": f"{Testbed.SERVER}:{HTTP_PORT}",
             "transceivers": f"http://127.0.0.1:{TRANSCEIVER_CONTROL}",

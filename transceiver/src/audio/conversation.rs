@@ -15,6 +15,7 @@ use super::g711::{self, Law};
 use super::loss::ExpectedLoss;
 use super::playout::{OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 use super::reorder::Pushed;
+use super::tap::Tap;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
 
 /// Events to the client that may wait for the channel to open. A later one is dropped and counted.
@@ -111,6 +112,7 @@ pub struct Conversation {
     playing: bool,
     events: VecDeque<String>,
     event_bytes: usize,
+    tap: Tap,
     /// The last turn ended at its bound: there is more to take.
     more: Option<Instant>,
     /// The backend has ended the session.
@@ -180,6 +182,7 @@ impl Conversation {
             playing: false,
             events: VecDeque::new(),
             event_bytes: 0,
+            tap: Tap::default(),
             more: None,
             ended: None,
             counters: ConversationCounters::default(),
@@ -271,6 +274,11 @@ impl Conversation {
         self.backend.report()
     }
 
+    /// What passed, for those who look on.
+    pub fn tap(&mut self) -> &mut Tap {
+        &mut self.tap
+    }
+
     /// When to poll at the latest, although nothing arrived. It may lie in the past.
     pub fn deadline(&self) -> Option<Instant> {
         let playout = self.playing.then(|| self.playout.deadline()).flatten();
@@ -299,6 +307,7 @@ impl Conversation {
             return None;
         }
         let frame = self.playout.poll(now)?;
+        self.tap.played();
         self.report_playout(now);
         self.take_outputs(now);
         Some(frame)
@@ -331,6 +340,7 @@ impl Conversation {
             match self.backend.poll(queue, now) {
                 None => return,
                 Some(Output::Event(text)) => {
+                    self.tap.said(&text);
                     if self.events.len() >= MAX_EVENTS
                         || self.event_bytes + text.len() > MAX_EVENT_BYTES
                     {

@@ -26,6 +26,7 @@ mod loss;
 mod playout;
 mod reorder;
 mod resample;
+mod tap;
 mod uplink;
 mod voice;
 
@@ -45,6 +46,7 @@ pub use loss::ExpectedLoss;
 pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};
 pub(crate) use resample::{Narrower, Widener};
+pub use tap::Tap;
 pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
 pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};
 

@@ -113,12 +113,14 @@ impl Session {
             Event::Connected => {
                 self.authenticated(from, false, now);
                 self.life.connected(now);
+                self.idle.connected(now);
                 self.early.clear();
             }
             Event::MediaAdded(added) => self.voice.negotiated(&self.rtc, added.mid, added.kind),
             Event::MediaChanged(changed) => self.voice.changed(changed.mid, changed.direction),
             Event::RtpPacket(packet) => {
                 self.authenticated(from, true, now);
+                self.idle.heard(now);
                 self.voice.received(packet, now);
             }
             Event::ChannelOpen(id, label) => {
@@ -130,7 +132,10 @@ impl Session {
             Event::ChannelData(data) => {
                 self.authenticated(from, false, now);
                 match self.channel.incoming(data.id, data.binary, &data.data, now) {
-                    Incoming::Event(text) => self.voice.client_event(text, now),
+                    Incoming::Event(text) => {
+                        self.idle.active(now);
+                        self.voice.client_event(text, now);
+                    }
                     Incoming::Refused(notice) => {
                         out.drops.count(Reason::ChannelMessage);
                         self.voice.notify(notice);
@@ -184,9 +189,22 @@ impl Session {
         if let Some(why) = self.voice.ended().filter(|_| self.voice.is_started()) {
             self.backend_ended(why, now);
         }
+        self.look_on(now);
         if self.life.state() == State::Ended {
             self.farewell(now, out);
         }
+    }
+
+    /// Notes what the backend has said and played.
+    fn look_on(&mut self, now: Instant) {
+        let Some(tap) = self.voice.tap() else {
+            return;
+        };
+        let (active, speaking) = (tap.take_active(), tap.is_speaking());
+        if active {
+            self.idle.active(now);
+        }
+        self.idle.speaking(speaking, now);
     }
 
     fn write_events(&mut self, now: Instant, out: &mut Outbox) {

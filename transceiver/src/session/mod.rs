@@ -29,6 +29,7 @@ use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters};
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
+use crate::idle::Idle;
 use crate::life::{EndReason, Life, Limit, LimitStep, State};
 use crate::limits;
 use crate::proof::{Checks, Meaning};
@@ -85,6 +86,8 @@ pub struct NewSession<'a> {
     pub seed: u64,
     /// How long it may take; [`SESSION_MAX`](crate::limits::SESSION_MAX) at most.
     pub longest: Duration,
+    /// How long nothing may be said or sent; nothing means for ever.
+    pub idle: Option<Duration>,
     /// What kind of call it is.
     pub kind: CallKind,
     /// The codec that is taken when the client offers it; otherwise, and without one, the best that it offers.
@@ -147,6 +150,7 @@ pub struct Session {
     limit: Limit,
     /// The backend has ended the session: why, and when the client has had time to hear of it.
     ending: Option<(EndReason, Instant)>,
+    idle: Idle,
     engine_deadline: Instant,
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
@@ -333,11 +337,10 @@ impl Session {
     pub fn timeout(&mut self, now: Instant, out: &mut Outbox) {
         self.life.poll(now);
         while let Some(step) = self.limit.poll(now) {
-            match step {
-                LimitStep::Warn(seconds) => self.voice.notify(self.channel.expiry_warning(seconds)),
-                LimitStep::Expire => self.voice.notify(self.channel.expired()),
-                LimitStep::End => self.life.end(EndReason::Expired, now),
-            }
+            self.nearer(step, self.limit.reason(), now);
+        }
+        while let Some(step) = self.idle.poll(now) {
+            self.nearer(step, EndReason::Idle, now);
         }
         if let Some((reason, at)) = self.ending
             && now >= at
@@ -353,6 +356,22 @@ impl Session {
         } else {
             self.act(now, out);
         }
+    }
+
+    /// The session's end has come nearer by a step.
+    fn nearer(&mut self, step: LimitStep, why: EndReason, now: Instant) {
+        match step {
+            LimitStep::Warn(seconds) => {
+                self.voice.notify(self.channel.expiry_warning(why, seconds));
+            }
+            LimitStep::Expire => self.voice.notify(self.channel.expired(why)),
+            LimitStep::End => self.life.end(why, now),
+        }
+    }
+
+    /// The process is going to stop at `end`: the session may go on until then.
+    pub fn drain(&mut self, end: Instant, now: Instant) {
+        self.limit.shorten(end, EndReason::Drained, now);
     }
 
     /// Ends the session: tells the client by DTLS, where that is up.
@@ -374,6 +393,7 @@ impl Session {
             Some(self.engine_deadline),
             self.life.deadline(),
             self.limit.deadline(),
+            self.idle.deadline(),
             audio,
             self.channel_retry,
             self.media_deadline(),

@@ -19,6 +19,7 @@ use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::dtls::Identity;
 use crate::hops::Paths;
+use crate::idle::Idle;
 use crate::life::{Life, Limit};
 use crate::limits;
 use crate::proof::Checks;
@@ -76,6 +77,7 @@ impl Session {
             life: Life::new(now),
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             ending: None,
+            idle: Idle::new(new.idle),
             engine_deadline: now,
             channel_retry: None,
             early: Early::default(),

@@ -9,7 +9,7 @@ use str0m::rtp::{RtpPacket, RtpWrite, Ssrc};
 
 use crate::audio::{
     BackendEnd, BackendReport, Codec, CodecError, Conversation, ConversationCounters,
-    ConversationSettings, EncoderSettings, RtpIn,
+    ConversationSettings, EncoderSettings, RtpIn, Tap,
 };
 use crate::backend::Opened;
 use crate::limits;
@@ -195,9 +195,17 @@ impl Voice {
 
     /// Puts an event of the channel's own in line.
     pub(super) fn notify(&mut self, event: String) {
+        if let Some(tap) = self.tap() {
+            tap.copy(&event);
+        }
         if self.first.len() < NOTICES {
             self.first.push_back(event);
         }
+    }
+
+    /// What passed between backend and client, for those who look on.
+    pub(super) fn tap(&mut self) -> Option<&mut Tap> {
+        self.conversation.as_mut().map(Conversation::tap)
     }
 
     /// The next event for the client.

@@ -10,7 +10,6 @@ use super::command::{Command, CreateSpec, RestartBy, RestartSpec};
 use super::core::{Core, Slot};
 use crate::backend::Wanted;
 use crate::life::{EndReason, State};
-use crate::limits;
 use crate::sdp::OfferError;
 use crate::session::{NewSession, Session};
 
@@ -51,6 +50,12 @@ impl Core {
     }
 
     fn create(&mut self, spec: CreateSpec, now: Instant) -> Result<String, ControlError> {
+        if self.draining.is_some() {
+            return Err(ControlError::new(
+                ControlCode::Draining,
+                "this transceiver takes no new sessions",
+            ));
+        }
         if self.sessions.len() >= self.settings.capacity {
             return Err(ControlError::new(ControlCode::Full, "the worker is full"));
         }
@@ -78,6 +83,7 @@ impl Core {
         };
         let identity = self.identity;
         let outbox = &mut self.outbox;
+        let lifetimes = self.settings.lifetimes;
         let new = NewSession {
             id: spec.id,
             created: spec.created,
@@ -85,7 +91,10 @@ impl Core {
             offer: &spec.offer,
             advertised: spec.advertised,
             seed,
-            longest: spec.longest.unwrap_or(limits::SESSION_MAX),
+            longest: spec
+                .longest
+                .map_or(lifetimes.longest, |asked| asked.min(lifetimes.longest)),
+            idle: lifetimes.idle,
             kind: spec.kind,
             codec: app.codec(),
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use firsthop_shared::address::{Restart, SessionId, ShardId};
 use firsthop_shared::control::{CallKind, ControlError, IceCredentials};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::session::{Advertised, Credentials};
 
@@ -99,7 +99,14 @@ pub enum Command {
 ///
 /// Touched when a session is made, restarted, hung up or ends, and by no packet.
 #[derive(Clone, Debug, Default)]
-pub struct Directory(Arc<Mutex<HashMap<SessionId, ShardId>>>);
+pub struct Directory(Arc<Entries>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    shards: Mutex<HashMap<SessionId, ShardId>>,
+    /// Told when the last one has left.
+    emptied: Notify,
+}
 
 impl Directory {
     /// Takes an id for a shard; returns false when the id is taken.
@@ -115,7 +122,27 @@ impl Directory {
 
     /// Gives an id back.
     pub fn release(&self, id: SessionId) {
-        self.lock().remove(&id);
+        let mut shards = self.lock();
+        if shards.remove(&id).is_some() && shards.is_empty() {
+            self.0.emptied.notify_waiters();
+        }
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns when there is no session.
+    pub async fn empty(&self) {
+        loop {
+            let emptied = self.0.emptied.notified();
+            if self.lock().is_empty() {
+                return;
+            }
+            emptied.await;
+        }
     }
 
     /// The shard that has the session.
@@ -126,6 +153,6 @@ impl Directory {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, ShardId>> {
         // No code panics while it holds the lock; were it so, the map would still be whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

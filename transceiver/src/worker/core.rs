@@ -20,6 +20,7 @@ use crate::backend::{Backends, Echoes};
 use crate::dtls::Identity;
 use crate::hops::Destination;
 use crate::life::{EndReason, State};
+use crate::lifetimes::Lifetimes;
 use crate::limits;
 use crate::reason::{Drops, Reason};
 use crate::session::{Arrival, Outbox, Session};
@@ -42,6 +43,8 @@ pub struct CoreSettings {
     pub capacity: usize,
     /// Who may send trunk datagrams.
     pub networks: Networks,
+    /// How long its sessions may take.
+    pub lifetimes: Lifetimes,
     /// Where sessions are looked up by the control server.
     pub directory: Directory,
     /// The grid of audio deadlines begins here, and so do seconds.
@@ -72,6 +75,8 @@ pub struct Core {
     pub(super) random: fn() -> u64,
     unknown: UnknownBudget,
     pub(super) backends: Box<dyn Backends>,
+    /// When the process stops, once it is known.
+    pub(super) draining: Option<Instant>,
 }
 
 impl Core {
@@ -97,6 +102,7 @@ impl Core {
             random,
             unknown: UnknownBudget::default(),
             backends: Box::new(Echoes),
+            draining: None,
         }
     }
 
@@ -214,6 +220,17 @@ impl Core {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The process is going to stop at `end`: there are no new sessions, and those that are there may go on until then.
+    ///
+    /// Looks at every session, once in the life of a process.
+    pub fn drain(&mut self, end: Instant, now: Instant) {
+        self.draining = Some(end);
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in ids {
+            self.with(id, now, |session, _| session.drain(end, now));
+        }
     }
 
     /// Ends every session, as long as the trunks have room; returns whether some are left: flush, and call again.

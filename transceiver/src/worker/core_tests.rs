@@ -53,6 +53,7 @@ impl Rig {
             shard: ShardId(3),
             capacity,
             networks: Networks::parse("10.0.0.0/8").expect("networks"),
+            lifetimes: Lifetimes::default(),
             directory: Directory::default(),
             epoch: now,
         };
@@ -236,6 +237,27 @@ fn a_verified_check_is_answered_down_its_own_hop_with_the_relay_s_handle() {
         assert_eq!(header.kind, RecordKind::Packet);
         assert!(!header.proven, "a request proves no address");
     }
+}
+
+#[test]
+fn a_drain_refuses_new_sessions_and_ends_the_others_at_its_end() {
+    let mut rig = Rig::new(10);
+    rig.create(1).expect("an answer");
+    let end = rig.now + Duration::from_secs(5);
+    rig.core.drain(end, rig.now);
+    let refused = rig.create(2).expect_err("refused");
+    assert_eq!(refused.code, ControlCode::Draining);
+    rig.now = end;
+    while rig.core.timers(rig.now) {}
+    assert_eq!(
+        rig.core.sessions(),
+        1,
+        "it is told, and has time to hear it"
+    );
+    rig.now = end + limits::EXPIRY_GRACE;
+    while rig.core.timers(rig.now) {}
+    assert_eq!(rig.core.sessions(), 0);
+    assert_eq!(rig.core.counters.ended[EndReason::Drained as usize], 1);
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct Worker {
     pub wakes: mpsc::UnboundedReceiver<SessionId>,
     /// Ends when every connection to a model server has said goodbye.
     pub connections: mpsc::Receiver<()>,
+    /// When the process is going to stop, once that is known.
+    pub drain: watch::Receiver<Option<Instant>>,
     /// True when the process stops.
     pub stop: watch::Receiver<bool>,
     /// Where its counters are published.
@@ -90,6 +92,7 @@ enum Wake {
     Command(Option<Command>),
     Shared,
     Backend(SessionId),
+    Drain,
     Stop,
 }
 
@@ -101,6 +104,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         mut shared,
         mut wakes,
         mut connections,
+        mut drain,
         mut stop,
         stats,
         ..
@@ -114,17 +118,10 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         // 1. Wait for something to do; a turn that left work behind only looks.
         let wake = if busy {
             tokio::task::yield_now().await;
-            look(&shared, &stop)
+            look(&shared, &drain, &stop)
         } else {
-            wait(
-                &core,
-                &socket,
-                &mut commands,
-                &mut shared,
-                &mut wakes,
-                &mut stop,
-            )
-            .await
+            let changes = (&mut shared, &mut drain, &mut stop);
+            wait(&core, &socket, &mut commands, &mut wakes, changes).await
         };
         busy = false;
         let now = Instant::now();
@@ -133,6 +130,11 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         match wake {
             Wake::Stop => break,
             Wake::Shared => core.reload(shared.borrow_and_update().clone()),
+            Wake::Drain => {
+                if let Some(end) = *drain.borrow_and_update() {
+                    core.drain(end, now);
+                }
+            }
             Wake::Command(Some(command)) => core.command(command, now),
             Wake::Backend(session) => core.wake(session, now),
             // The control server has gone: so will the stop signal come.
@@ -210,13 +212,19 @@ fn take_wakes(
     false
 }
 
-/// What a worker that never waits has to see all the same: the end, and new keys.
-fn look(shared: &watch::Receiver<Shared>, stop: &watch::Receiver<bool>) -> Wake {
+/// What a worker that never waits has to see all the same: the end, a drain, and new keys.
+fn look(
+    shared: &watch::Receiver<Shared>,
+    drain: &watch::Receiver<Option<Instant>>,
+    stop: &watch::Receiver<bool>,
+) -> Wake {
     // A closed channel means that the main thread has gone.
     if *stop.borrow() || stop.has_changed().is_err() {
         Wake::Stop
     } else if shared.has_changed().unwrap_or(false) {
         Wake::Shared
+    } else if drain.has_changed().unwrap_or(false) {
+        Wake::Drain
     } else {
         Wake::Socket
     }
@@ -226,9 +234,12 @@ async fn wait(
     core: &Core,
     socket: &tokio::net::UdpSocket,
     commands: &mut mpsc::Receiver<Command>,
-    shared: &mut watch::Receiver<Shared>,
     wakes: &mut mpsc::UnboundedReceiver<SessionId>,
-    stop: &mut watch::Receiver<bool>,
+    (shared, drain, stop): (
+        &mut watch::Receiver<Shared>,
+        &mut watch::Receiver<Option<Instant>>,
+        &mut watch::Receiver<bool>,
+    ),
 ) -> Wake {
     let timer = async {
         match core.deadline() {
@@ -244,6 +255,7 @@ async fn wait(
             Wake::Stop
         }
         Ok(()) = shared.changed() => Wake::Shared,
+        Ok(()) = drain.changed() => Wake::Drain,
         () = timer => Wake::Timer,
         command = commands.recv(), if !commands.is_closed() => Wake::Command(command),
         Some(session) = wakes.recv() => Wake::Backend(session),
@@ -290,22 +302,27 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_never_waits_sees_new_keys_and_the_stop() {
+    fn a_worker_that_never_waits_sees_new_keys_a_drain_and_the_stop() {
         let (keys, keys_now) = watch::channel(shared());
+        let (drain, mut drained) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
-        assert!(matches!(look(&keys_now, &stopped), Wake::Socket));
+        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Socket));
+        drain.send_replace(Some(Instant::now()));
+        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Drain));
+        drained.borrow_and_update();
         keys.send_replace(shared());
-        assert!(matches!(look(&keys_now, &stopped), Wake::Shared));
+        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Shared));
         stop.send_replace(true);
-        assert!(matches!(look(&keys_now, &stopped), Wake::Stop));
+        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
     }
 
     #[test]
     fn a_worker_that_never_waits_stops_when_the_main_thread_has_gone() {
         let (_keys, keys_now) = watch::channel(shared());
+        let (_drain, drained) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         drop(stop);
-        assert!(matches!(look(&keys_now, &stopped), Wake::Stop));
+        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
     }
 
     #[test]

@@ -81,6 +81,8 @@ impl Process {
             .args(["--control", &control.to_string()])
             .args(["--workers", "2"])
             .args(more)
+            // A test that means to drain says so.
+            .env("FIRSTHOP_DRAIN", "0")
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -106,7 +108,7 @@ impl Process {
         process
     }
 
-    fn wait_for(&mut self, text: &str) -> String {
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
         loop {
             let line = self
                 .log
@@ -120,10 +122,20 @@ impl Process {
     }
 
     /// Stops it as an operator would, and returns its status and whole log.
-    pub(crate) fn stop(mut self) -> (ExitStatus, Vec<String>) {
+    pub(crate) fn stop(self) -> (ExitStatus, Vec<String>) {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &pid]).status();
+        let killed = Command::new("kill").args([signal, &pid]).status();
         assert!(killed.expect("kill runs").success());
+    }
+
+    /// Waits until it has ended, and returns its status and whole log.
+    pub(crate) fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let status = self.child.wait().expect("it ends");
         while let Ok(line) = self.log.recv_timeout(Duration::from_secs(5)) {
             self.seen.push(line);
@@ -131,7 +143,7 @@ impl Process {
         (status, std::mem::take(&mut self.seen))
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.control)
     }
 }
@@ -145,13 +157,13 @@ impl Drop for Process {
 }
 
 /// Signaling's side of the control port, blocking.
-struct Signaling {
-    runtime: tokio::runtime::Runtime,
-    http: reqwest::Client,
+pub(crate) struct Signaling {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) http: reqwest::Client,
 }
 
 impl Signaling {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -162,7 +174,7 @@ impl Signaling {
         }
     }
 
-    fn send(&self, request: reqwest::RequestBuilder) -> (u16, String) {
+    pub(crate) fn send(&self, request: reqwest::RequestBuilder) -> (u16, String) {
         self.runtime.block_on(async {
             let response = request.send().await.expect("a response");
             let status = response.status().as_u16();
@@ -170,23 +182,23 @@ impl Signaling {
         })
     }
 
-    fn get(&self, process: &Process, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, process: &Process, path: &str) -> (u16, String) {
         self.send(self.http.get(process.url(path)).bearer_auth(SECRET))
     }
 
-    fn create(&self, process: &Process, request: &CreateRequest) -> (u16, String) {
+    pub(crate) fn create(&self, process: &Process, request: &CreateRequest) -> (u16, String) {
         let post = self.http.post(process.url("/v1/sessions"));
         self.send(post.bearer_auth(SECRET).json(request))
     }
 
-    fn hang_up(&self, process: &Process, id: u32) -> u16 {
+    pub(crate) fn hang_up(&self, process: &Process, id: u32) -> u16 {
         let path = format!("/v1/sessions/{id}?created={}", peer::CREATED);
         self.send(self.http.delete(process.url(&path)).bearer_auth(SECRET))
             .0
     }
 }
 
-fn request(process: &Process, session: u32, shard: u8, offer: &str) -> CreateRequest {
+pub(crate) fn request(process: &Process, session: u32, shard: u8, offer: &str) -> CreateRequest {
     request_of(process, session, shard, 0, offer)
 }
 
@@ -219,7 +231,7 @@ fn request_of(
 }
 
 /// A relay core with one client behind it: the client's packets travel in trunk records.
-struct Relay {
+pub(crate) struct Relay {
     socket: UdpSocket,
     keyring: Arc<DataKeyring>,
     owner: SocketAddr,
@@ -227,15 +239,15 @@ struct Relay {
     shard: ShardId,
     boot: BootId,
     sequence: u32,
-    client: Client,
-    closed: bool,
+    pub(crate) client: Client,
+    pub(crate) closed: bool,
     proven: usize,
     packed: usize,
 }
 
 impl Relay {
     /// Makes a call, and returns it answered and not yet connected.
-    fn call(process: &Process, signaling: &Signaling, id: u32, shard: u8) -> Self {
+    pub(crate) fn call(process: &Process, signaling: &Signaling, id: u32, shard: u8) -> Self {
         let mut client = Client::new(Instant::now());
         let (offer, pending) = client.offer(true);
         let (status, body) = signaling.create(process, &request(process, id, shard, &offer));
@@ -258,7 +270,7 @@ impl Relay {
     }
 
     /// Runs until `done`, and fails when that takes longer than ten seconds.
-    fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + Duration::from_secs(10);
         let mut buffer = [0; 9_000];
         while !done(self) {
@@ -367,14 +379,14 @@ impl Relay {
         }
     }
 
-    fn connect(&mut self) {
+    pub(crate) fn connect(&mut self) {
         self.until("connect", |relay| {
             relay.client.heard.connected.is_some() && !relay.client.heard.events.is_empty()
         });
     }
 }
 
-fn assert_quiet(log: &[String]) {
+pub(crate) fn assert_quiet(log: &[String]) {
     let loud: Vec<_> = log
         .iter()
         .filter(|line| line.contains("WARN") || line.contains("ERROR"))

@@ -197,6 +197,7 @@ pub(crate) fn make_session_with(
         advertised: ingresses.to_vec(),
         seed: 0x1234_5678_9abc_def0,
         longest: limits::SESSION_MAX,
+        idle: None,
         kind: CallKind::Realtime,
         codec: None,
     };
@@ -383,6 +384,13 @@ impl Call {
     ) -> Self {
         let new = |new: &mut NewSession<'_>| new.longest = longest;
         Self::made(id, client, channel, ingresses, edit, new, now)
+    }
+
+    /// A call with what a test has to say about its session.
+    pub(crate) fn tailored(id: u32, new: impl FnOnce(&mut NewSession<'_>)) -> Self {
+        let now = Instant::now();
+        let client = Client::new(now);
+        Self::made(id, client, true, &two_ingresses(), |offer| offer, new, now)
     }
 
     /// A call by WHIP: audio alone, which the client sends.
