@@ -35,6 +35,12 @@ pub struct Channel {
     open: Option<(ChannelId, bool)>,
     /// The first event of the session, once it has left the queue: `session.created`.
     first: Option<String>,
+    gate: Gate,
+}
+
+/// Judges what one sender gives: its rate, its size, and whether it is text.
+#[derive(Debug)]
+pub struct Gate {
     messages: Bucket,
     bytes: Bucket,
     refused: u64,
@@ -49,18 +55,7 @@ impl Channel {
             remote_max,
             open: None,
             first: None,
-            messages: Bucket::full(
-                limits::CHANNEL_MESSAGES_PER_SEC,
-                limits::CHANNEL_MESSAGES_BURST,
-                now,
-            ),
-            bytes: Bucket::full(
-                limits::CHANNEL_BYTES_PER_SEC,
-                limits::CHANNEL_BYTES_BURST,
-                now,
-            ),
-            refused: 0,
-            told_at: None,
+            gate: Gate::new(now),
         }
     }
 
@@ -186,6 +181,32 @@ impl Channel {
         if self.id() != Some(id) {
             return Incoming::Dropped;
         }
+        self.gate.judge(binary, data, now)
+    }
+}
+
+impl Gate {
+    /// For a sender that has sent nothing yet.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self {
+            messages: Bucket::full(
+                limits::CHANNEL_MESSAGES_PER_SEC,
+                limits::CHANNEL_MESSAGES_BURST,
+                now,
+            ),
+            bytes: Bucket::full(
+                limits::CHANNEL_BYTES_PER_SEC,
+                limits::CHANNEL_BYTES_BURST,
+                now,
+            ),
+            refused: 0,
+            told_at: None,
+        }
+    }
+
+    /// Judges a message.
+    pub fn judge<'a>(&mut self, binary: bool, data: &'a [u8], now: Instant) -> Incoming<'a> {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
         if !self.messages.take(1, now) || !self.bytes.take(length, now) {
             self.refused += 1;

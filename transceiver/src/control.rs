@@ -19,19 +19,20 @@ use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
 use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse,
-    SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, EVENTS_SEGMENT, RestartRequest,
+    RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
 };
 use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::token::{self, Route, Ufrag};
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq as _;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::session::{Advertised, Credentials};
+use crate::sideband;
 use crate::worker::{Command, CreateSpec, Directory, RestartBy, RestartSpec, Shared, WorkerStats};
 
 /// One worker, as the control server sees it.
@@ -63,6 +64,8 @@ pub struct Control {
     pub draining: Arc<AtomicBool>,
     /// The secret that signaling must show.
     pub secret: String,
+    /// One permit for each sideband that is carried at once.
+    pub sidebands: Arc<Semaphore>,
     /// The metrics page.
     pub metrics: Metrics,
 }
@@ -89,6 +92,10 @@ pub fn router(control: Arc<Control>) -> Router {
             &format!("{SESSIONS_PATH}/{{id}}"),
             get(look).delete(hang_up),
         )
+        .route(
+            &format!("{SESSIONS_PATH}/{{id}}/{EVENTS_SEGMENT}"),
+            get(sideband::join),
+        )
         .route(STATUS_PATH, get(status))
         .layer(from_fn_with_state(Arc::clone(&control), authorize));
     let routes = Router::new()
@@ -103,10 +110,10 @@ pub fn router(control: Arc<Control>) -> Router {
 }
 
 /// A refusal as a response.
-struct Refusal(ControlError);
+pub(crate) struct Refusal(ControlError);
 
 impl Refusal {
-    fn new(code: ControlCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ControlCode, message: impl Into<String>) -> Self {
         Self(ControlError::new(code, message))
     }
 }
@@ -243,7 +250,7 @@ async fn restart(
 }
 
 /// When the call was created, which a path without a body says in its query.
-fn created_of(query: &HashMap<String, String>) -> Result<u64, Refusal> {
+pub(crate) fn created_of(query: &HashMap<String, String>) -> Result<u64, Refusal> {
     let created = query.get("created").and_then(|text| text.parse().ok());
     created.ok_or_else(|| {
         Refusal::new(
@@ -328,7 +335,7 @@ async fn metrics(State(control): State<Arc<Control>>) -> Response {
 }
 
 impl Control {
-    fn worker(&self, shard: ShardId) -> Result<&WorkerHandle, Refusal> {
+    pub(crate) fn worker(&self, shard: ShardId) -> Result<&WorkerHandle, Refusal> {
         self.workers.get(usize::from(shard.0)).ok_or_else(|| {
             Refusal::new(
                 ControlCode::NoSuchShard,
@@ -337,7 +344,7 @@ impl Control {
         })
     }
 
-    fn find(&self, id: &str) -> Result<(SessionId, ShardId), Refusal> {
+    pub(crate) fn find(&self, id: &str) -> Result<(SessionId, ShardId), Refusal> {
         let id = SessionId(id.parse().map_err(|_| unknown_session())?);
         let shard = self.directory.shard_of(id).ok_or_else(unknown_session)?;
         Ok((id, shard))
@@ -405,11 +412,11 @@ impl Control {
     }
 }
 
-fn unknown_session() -> Refusal {
+pub(crate) fn unknown_session() -> Refusal {
     Refusal::new(ControlCode::UnknownSession, "there is no such session")
 }
 
-fn submit(worker: &WorkerHandle, command: Command) -> Result<(), Refusal> {
+pub(crate) fn submit(worker: &WorkerHandle, command: Command) -> Result<(), Refusal> {
     worker.commands.try_send(command).map_err(|error| {
         let message = match error {
             mpsc::error::TrySendError::Full(_) => "the worker has too many commands waiting",
@@ -419,7 +426,7 @@ fn submit(worker: &WorkerHandle, command: Command) -> Result<(), Refusal> {
     })
 }
 
-async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> {
+pub(crate) async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> {
     match timeout(limits::CONTROL_TIMEOUT, result).await {
         Ok(Ok(value)) => Ok(value),
         _ => Err(Refusal::new(
@@ -456,6 +463,7 @@ mod tests {
             shared: watch::channel(shared).1,
             draining: Arc::default(),
             secret: "not-for-logs".to_owned(),
+            sidebands: Arc::new(Semaphore::new(1)),
             metrics: Metrics::new(Vec::new(), 1, Arc::default()),
         };
         let shown = format!("{control:?}");

@@ -30,5 +30,6 @@ pub mod proof;
 pub mod reason;
 pub mod sdp;
 pub mod session;
+mod sideband;
 pub mod socket;
 pub mod worker;

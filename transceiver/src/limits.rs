@@ -83,6 +83,27 @@ pub const CHANNEL_BYTES_PER_SEC: u32 = 128 * 1_024;
 /// How many bytes of client messages may come at once before the rate counts: two of the largest.
 pub const CHANNEL_BYTES_BURST: u32 = 2 * CHANNEL_MESSAGE_MAX;
 
+/// How many sidebands a session has at most.
+pub const SIDEBANDS_PER_SESSION: usize = 4;
+
+/// How many sidebands the process carries at once.
+pub const SIDEBANDS_MAX: usize = 4_096;
+
+/// How many events wait for a sideband; one that does not take them is cut off.
+pub const SIDEBAND_EVENTS_WAITING: usize = 1_024;
+
+/// How many bytes of events wait for a sideband, beside one event that is larger.
+pub const SIDEBAND_BYTES_WAITING: usize = 4 * 1_024 * 1_024;
+
+/// How often a sideband is pinged.
+pub const SIDEBAND_PING: Duration = Duration::from_secs(15);
+
+/// How long a sideband may send nothing, not even the answer to a ping, and how long it may take for one event.
+pub const SIDEBAND_SILENCE: Duration = Duration::from_secs(45);
+
+/// How long the end of a sideband may take.
+pub const SIDEBAND_GOODBYE: Duration = Duration::from_secs(2);
+
 /// How many media sections an offer may have.
 pub const SDP_SECTIONS_MAX: usize = 32;
 
@@ -212,6 +233,7 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 const _: () = {
+    assert!(SIDEBAND_GOODBYE.as_millis() < STOP_TIMEOUT.as_millis());
     assert!(PATHS_PER_SESSION <= PATHS_PER_GENERATION);
     // The ICE agent gives up pairs above 100, the worst first.
     assert!(PATHS_PER_SESSION < 100);

@@ -20,7 +20,7 @@ use firsthop_transceiver::worker::{
     Core, CoreSettings, Directory, Shared, Worker, WorkerStats, spawn,
 };
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 const PROGRAM: &str = "transceiver";
 
@@ -79,6 +79,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
 
     let draining = Arc::new(AtomicBool::new(false));
     let directory = Directory::default();
+    let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
     let (drain, drained) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
     let processors = core_affinity::get_core_ids().unwrap_or_default();
@@ -141,6 +142,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         shared: shared_now,
         draining: Arc::clone(&draining),
         secret: config.control_secret,
+        sidebands: Arc::clone(&sidebands),
         metrics: Metrics::new(stats, config.sessions_per_worker, Arc::clone(&draining)),
     });
 
@@ -222,6 +224,9 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
             Ok(result) => result,
             Err(_) => Err(anyhow::anyhow!("a worker did not stop in time")),
         };
+        // The sessions have ended: their sidebands say so, and give their permits back.
+        let all = u32::try_from(limits::SIDEBANDS_MAX)?;
+        let _ = tokio::time::timeout(limits::STOP_TIMEOUT, sidebands.acquire_many(all)).await;
         fault.map_or(stopped, Err)
     })?;
     tracing::info!("stopped");

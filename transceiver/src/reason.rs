@@ -84,6 +84,10 @@ reasons! {
     ChannelMessage = "channel_message",
     /// An event was larger than the client takes.
     ChannelOversize = "channel_oversize",
+    /// A sideband did not take its events, and was cut off.
+    SidebandSlow = "sideband_slow",
+    /// A message of a sideband's that was not text, or too frequent.
+    SidebandMessage = "sideband_message",
 }
 
 impl From<TrunkError> for Reason {

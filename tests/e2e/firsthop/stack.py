@@ -102,6 +102,10 @@ class Stack:
         made.wait_for_line(_says_ready, READY_SECONDS)
         return made
 
+    def start_another(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+        """Starts one more of a program, with these settings, and waits until it is ready."""
+        return self._launch(program, settings)
+
     def launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
         """Starts a program with these settings beside the usual files, and does not wait for it."""
         directory = self._directory

@@ -189,17 +189,28 @@ impl Session {
         if let Some(why) = self.voice.ended().filter(|_| self.voice.is_started()) {
             self.backend_ended(why, now);
         }
-        self.look_on(now);
+        self.look_on(now, out);
         if self.life.state() == State::Ended {
             self.farewell(now, out);
         }
     }
 
-    /// Notes what the backend has said and played.
-    fn look_on(&mut self, now: Instant) {
+    /// Notes what the backend has said and played, and passes it on to sidebands.
+    fn look_on(&mut self, now: Instant, out: &mut Outbox) {
         let Some(tap) = self.voice.tap() else {
             return;
         };
+        if !self.sidebands.is_empty() {
+            let mut cut = 0;
+            while let Some(event) = tap.poll() {
+                cut += self.sidebands.pass(&event);
+            }
+            if tap.take_lost() {
+                cut += self.sidebands.cut_all();
+            }
+            tap.watch(!self.sidebands.is_empty());
+            out.drops[Reason::SidebandSlow] += cut as u64;
+        }
         let (active, speaking) = (tap.take_active(), tap.is_speaking());
         if active {
             self.idle.active(now);

@@ -13,6 +13,7 @@ mod early;
 mod engine;
 mod negotiate;
 mod quality;
+mod sidebands;
 mod voice;
 
 use std::net::SocketAddr;
@@ -41,6 +42,8 @@ use quality::Quality;
 use voice::Voice;
 
 pub use quality::QualitySummary;
+pub(crate) use sidebands::Sidebands;
+pub use sidebands::{Sideband, SidebandEnd, SidebandId};
 
 /// An ingress point as a session knows it: an address that its answer advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +154,7 @@ pub struct Session {
     /// The backend has ended the session: why, and when the client has had time to hear of it.
     ending: Option<(EndReason, Instant)>,
     idle: Idle,
+    sidebands: Sidebands,
     engine_deadline: Instant,
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
@@ -370,7 +374,7 @@ impl Session {
     }
 
     /// The process is going to stop at `end`: the session may go on until then.
-    pub fn drain(&mut self, end: Instant, now: Instant) {
+    pub fn end_by(&mut self, end: Instant, now: Instant) {
         self.limit.shorten(end, EndReason::Drained, now);
     }
 
@@ -380,6 +384,48 @@ impl Session {
             self.life.end(reason, now);
             self.farewell(now, out);
         }
+    }
+
+    /// Lets somebody watch and control the call beside its client; `None` when there are too many.
+    pub fn join(&mut self, now: Instant) -> Option<Sideband> {
+        let tap = self.voice.tap()?;
+        // Those who are there already get what the snapshot has for the new one.
+        while let Some(event) = tap.poll() {
+            self.sidebands.pass(&event);
+        }
+        let joined = self.sidebands.join(tap.snapshot(), now);
+        tap.watch(!self.sidebands.is_empty());
+        joined
+    }
+
+    /// Takes a message of a sideband's, as the client's own are taken.
+    pub fn said_beside(
+        &mut self,
+        from: SidebandId,
+        binary: bool,
+        data: &[u8],
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        if self.life.state() == State::Ended {
+            return;
+        }
+        let Some(text) = self.sidebands.judge(from, binary, data, now) else {
+            return out.drops.count(Reason::SidebandMessage);
+        };
+        self.idle.active(now);
+        self.voice.client_event(text, now);
+        self.act(now, out);
+    }
+
+    /// Tells those who look on that the session has ended, after all else that they are to hear.
+    pub fn leave_sidebands(&mut self, reason: EndReason) {
+        if let Some(tap) = self.voice.tap() {
+            while let Some(event) = tap.poll() {
+                self.sidebands.pass(&event);
+            }
+        }
+        self.sidebands.end(reason);
     }
 
     /// When [`Session::timeout`] is due: engine, life, and audio on the grid that packs it with other sessions'.

@@ -11,6 +11,7 @@ use str0m::{Candidate, Input, RtcConfig};
 
 use super::early::Early;
 use super::quality::Quality;
+use super::sidebands::Sidebands;
 use super::voice::Voice;
 use super::{Advertised, Credentials, NewSession, Outbox, Session};
 use crate::audio::Codec;
@@ -78,6 +79,7 @@ impl Session {
             limit: Limit::new(new.longest.min(limits::SESSION_MAX), now),
             ending: None,
             idle: Idle::new(new.idle),
+            sidebands: Sidebands::default(),
             engine_deadline: now,
             channel_retry: None,
             early: Early::default(),

@@ -37,6 +37,28 @@ impl Core {
                 let ours = slot.filter(|slot| slot.session.created() == created);
                 let _ = reply.send(ours.map(|slot| slot.restart));
             }
+            Command::Join { id, created, reply } => {
+                let joined = self
+                    .is_session(id, created)
+                    .then(|| self.with(id, now, |session, _| session.join(now)))
+                    .flatten();
+                let _ = reply.send(joined);
+            }
+            Command::Say {
+                id,
+                created,
+                from,
+                binary,
+                data,
+                reply,
+            } => {
+                if self.is_session(id, created) {
+                    self.with(id, now, |session, out| {
+                        session.said_beside(from, binary, &data, now, out);
+                    });
+                }
+                let _ = reply.send(());
+            }
             Command::HangUp { id, created, reply } => {
                 let ours = self.is_session(id, created);
                 if ours {

@@ -5,11 +5,12 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use firsthop_shared::address::{Restart, SessionId, ShardId};
 use firsthop_shared::control::{CallKind, ControlError, IceCredentials};
 use tokio::sync::{Notify, oneshot};
 
-use crate::session::{Advertised, Credentials};
+use crate::session::{Advertised, Credentials, Sideband, SidebandId};
 
 /// A session to make. The control server has checked the ufrag and looked the ingresses up.
 #[derive(Clone, Debug)]
@@ -83,6 +84,30 @@ pub enum Command {
         created: u64,
         /// Told what was found.
         reply: oneshot::Sender<Option<Restart>>,
+    },
+    /// Let a sideband join; the result is nothing where there is no such session, and no sideband where there are too many.
+    Join {
+        /// The session's id.
+        id: SessionId,
+        /// When the call was created.
+        created: u64,
+        /// Given the sideband.
+        reply: oneshot::Sender<Option<Option<Sideband>>>,
+    },
+    /// Take a message of a sideband's.
+    Say {
+        /// The session's id.
+        id: SessionId,
+        /// When the call was created.
+        created: u64,
+        /// Whose it is.
+        from: SidebandId,
+        /// Whether it was sent as binary.
+        binary: bool,
+        /// The message.
+        data: Bytes,
+        /// Told when it was taken.
+        reply: oneshot::Sender<()>,
     },
     /// End a session; the result says whether there was one.
     HangUp {

@@ -229,7 +229,7 @@ impl Core {
         self.draining = Some(end);
         let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in ids {
-            self.with(id, now, |session, _| session.drain(end, now));
+            self.with(id, now, |session, _| session.end_by(end, now));
         }
     }
 
@@ -337,9 +337,10 @@ impl Core {
     }
 
     fn finish(&mut self, id: SessionId, reason: EndReason, now: Instant) {
-        let Some(slot) = self.sessions.remove(&id) else {
+        let Some(mut slot) = self.sessions.remove(&id) else {
             return;
         };
+        slot.session.leave_sidebands(reason);
         self.settings.directory.release(id);
         self.counters.states[slot.state as usize] -= 1;
         self.counters.ended[reason as usize] += 1;

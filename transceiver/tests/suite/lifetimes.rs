@@ -80,8 +80,7 @@ fn without_the_setting_silence_ends_nothing() {
 fn a_drain_touches_no_session_before_its_end() {
     let mut call = Call::live(5);
     let (start, end) = (call.now, call.now + secs(300));
-    call.session.drain(end, call.now);
-    // What the worker does after it: the deadline may have come nearer.
+    call.session.end_by(end, call.now);
     call.until(secs(310), |call| call.session.state() == State::Ended);
     assert_eq!(call.session.end_reason(), Some(EndReason::Drained));
     assert_eq!(call.now - start, secs(300) + limits::EXPIRY_GRACE);

@@ -13,5 +13,6 @@ mod loopback;
 mod offers;
 mod peer;
 mod quality;
+mod sidebands;
 mod strict;
 mod whip;
