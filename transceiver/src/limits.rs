@@ -212,6 +212,12 @@ pub const BACKEND_SESSION_MAX: usize = 512 * 1_024;
 /// How long a model server may be silent after its handshake, before it is taken to be ready all the same.
 pub const BACKEND_HELLO: Duration = Duration::from_secs(2);
 
+/// How long a bot that does not say when it has ended may say nothing, before its response is taken to be over.
+pub const BACKEND_QUIET: Duration = Duration::from_millis(1_500);
+
+/// How much of what a bot says in one response is told again at its end, in bytes.
+pub const BACKEND_TRANSCRIPT_MAX: usize = 64 * 1_024;
+
 /// How long a session whose model server has gone for good may play what that has said.
 pub const BACKEND_LAST_WORDS: Duration = Duration::from_secs(10);
 

@@ -45,7 +45,7 @@ pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
 pub use loss::ExpectedLoss;
 pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};
-pub(crate) use resample::{Narrower, Widener};
+pub(crate) use resample::{Narrower, Resampler, Widener};
 pub use tap::Tap;
 pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
 pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};

@@ -152,3 +152,138 @@ fn dot(samples: &[f32], taps: &[f32]) -> i16 {
     // Saturates: a filter may overshoot.
     sums.iter().sum::<f32>().round() as i16
 }
+
+/// Taps of one phase of a [`Resampler`] that raises the rate; one that lowers it has more, as its edge is lower.
+const ANY_TAPS: usize = 32;
+
+/// The rates that a [`Resampler`] takes and gives, in samples per second: those of telephony, of speech models, and of sound files.
+const RATES: [u32; 9] = [
+    8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000,
+];
+
+/// A resampler from any to any of the rates in use, with its filter: up by `up` to a rate that both divide, and down by `down`.
+pub(crate) struct Resampler {
+    up: usize,
+    down: usize,
+    /// By phase, the taps that meet an input, the one for the oldest input first; each phase has as many.
+    phases: Vec<f32>,
+    taps: usize,
+    input: Vec<f32>,
+    /// Where the next output lies, in steps of the high rate from the newest input that the first window has.
+    position: usize,
+}
+
+impl Resampler {
+    /// From `from` to `to` samples per second; `None` when one of them is not in use anywhere.
+    pub(crate) fn new(from: u32, to: u32) -> Option<Self> {
+        if !(RATES.contains(&from) && RATES.contains(&to)) {
+            return None;
+        }
+        let shared = greatest_common_divisor(from, to);
+        let (up, down) = ((to / shared) as usize, (from / shared) as usize);
+        // The lower of the two rates sets the edge, and how long the filter has to be in inputs; eights, for `dot`.
+        let taps = (ANY_TAPS * down.div_ceil(up)).next_multiple_of(8);
+        let length = taps * up;
+        // A little below half of the lower rate, as a part of the high rate.
+        let edge = 0.46 / up.max(down) as f64;
+        let mut phases = vec![0.0; length];
+        for phase in 0..up {
+            for age in 0..taps {
+                let index = phase + up * (taps - 1 - age);
+                phases[phase * taps + age] = (up as f64 * tap(index, length, edge)) as f32;
+            }
+        }
+        Some(Self {
+            up,
+            down,
+            phases,
+            taps,
+            input: vec![0.0; taps - 1],
+            position: 0,
+        })
+    }
+
+    /// Appends each output that the new input completes to `output`.
+    pub(crate) fn push(&mut self, pcm: impl Iterator<Item = i16>, output: &mut Vec<i16>) {
+        self.input.extend(pcm.map(f32::from));
+        // The window of an output ends at the newest input that it needs.
+        while let Some(window) = {
+            let first = self.position / self.up;
+            self.input.get(first..first + self.taps)
+        } {
+            let phase = self.position % self.up;
+            let taps = &self.phases[phase * self.taps..(phase + 1) * self.taps];
+            output.push(dot(window, taps));
+            self.position += self.down;
+        }
+        let used = (self.position / self.up).min(self.input.len());
+        self.input.drain(..used);
+        self.position -= used * self.up;
+    }
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 {
+        a
+    } else {
+        greatest_common_divisor(b, a % b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tone(rate: u32, hertz: f64, samples: usize) -> Vec<i16> {
+        let sample =
+            |n| (10_000.0 * (2.0 * PI * hertz * f64::from(n) / f64::from(rate)).sin()) as i16;
+        (0..samples as u32).map(sample).collect()
+    }
+
+    fn power(pcm: &[i16]) -> f64 {
+        let sum: f64 = pcm.iter().map(|&s| f64::from(s).powi(2)).sum();
+        (sum / pcm.len() as f64).sqrt()
+    }
+
+    #[test]
+    fn a_tone_keeps_its_length_its_loudness_and_its_pitch_between_all_rates() {
+        for from in RATES {
+            for to in RATES {
+                let mut resampler = Resampler::new(from, to).expect("a rate in use");
+                let mut output = Vec::new();
+                // In odd pieces.
+                for piece in tone(from, 1_000.0, from as usize).chunks(171) {
+                    resampler.push(piece.iter().copied(), &mut output);
+                }
+                assert!(
+                    output.len().abs_diff(to as usize) <= 2,
+                    "{from} to {to}: {}",
+                    output.len()
+                );
+                let middle = &output[output.len() / 4..output.len() / 4 * 3];
+                let expected = 10_000.0 / 2.0_f64.sqrt();
+                assert!(
+                    (power(middle) / expected - 1.0).abs() < 0.02,
+                    "{from} to {to}"
+                );
+                let crossings = middle.windows(2).filter(|w| w[0] < 0 && w[1] >= 0).count();
+                assert!(crossings.abs_diff(500) <= 2, "{from} to {to}: {crossings}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_lower_rate_cannot_carry_is_taken_out() {
+        let mut resampler = Resampler::new(48_000, 16_000).expect("a rate in use");
+        let mut output = Vec::new();
+        resampler.push(tone(48_000, 11_000.0, 48_000).into_iter(), &mut output);
+        assert!(power(&output[100..]) < 100.0, "{}", power(&output[100..]));
+    }
+
+    #[test]
+    fn a_rate_that_nobody_uses_is_refused() {
+        for rate in [0, 1, 7_999, 96_000, u32::MAX] {
+            assert!(Resampler::new(rate, 24_000).is_none());
+        }
+    }
+}

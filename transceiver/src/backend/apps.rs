@@ -7,7 +7,8 @@
 //! model = "voice-1"      # wins over what the client asks for
 //! key_file = "key"       # relative to this file; read again when it changes
 //! auth = "bearer"        # or "api-key"
-//! format = "pcm"         # or "pcmu", "pcma"; when it is missing, the server's word counts
+//! format = "pcm"         # or "pcmu", "pcma"; when it is missing, the server's word counts (realtime alone)
+//! rate = "16000"         # or "8000", "24000": what a bot is sent (pipecat alone)
 //! session = { instructions = "Be brief.", audio = { output = { voice = "marin" } } }   # a client's request wins
 //! ```
 
@@ -23,6 +24,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Uri, header};
 
 use super::connection::Target;
+use super::pipecat::Rate;
 use super::realtime::Format;
 use crate::audio::Codec;
 
@@ -38,6 +40,8 @@ pub enum Kind {
     Echo,
     /// A server that speaks OpenAI's Realtime protocol over a WebSocket.
     Realtime,
+    /// A bot that speaks Pipecat's protobuf frames over a WebSocket.
+    Pipecat,
 }
 
 /// How a server is shown the key.
@@ -99,6 +103,8 @@ pub struct App {
     pub auth: Auth,
     /// The audio format, when it is fixed.
     pub format: Option<Format>,
+    /// The rate at which a bot is sent sound.
+    pub rate: Option<Rate>,
     /// What a session begins with.
     pub session: Map<String, Value>,
 }
@@ -250,6 +256,7 @@ struct Entry {
     #[serde(default)]
     auth: Auth,
     format: Option<Format>,
+    rate: Option<Rate>,
     #[serde(default)]
     session: Map<String, Value>,
 }
@@ -384,6 +391,27 @@ impl AppsReloader {
     }
 }
 
+/// A setting that this kind of backend does not have: its name, and what to do.
+pub(super) fn misplaced(
+    kind: Kind,
+    format: Option<Format>,
+    rate: Option<Rate>,
+) -> Option<(&'static str, &'static str)> {
+    if rate.is_some() && kind != Kind::Pipecat {
+        return Some((
+            "rate",
+            "only a Pipecat bot is sent sound at a rate of its own; leave it out",
+        ));
+    }
+    if format.is_some() && kind == Kind::Pipecat {
+        return Some((
+            "format",
+            "a Pipecat bot takes PCM alone; leave it out, and give rate instead",
+        ));
+    }
+    None
+}
+
 fn check(name: &str, entry: &Entry) -> Result<(), AppError> {
     app(name, entry, None).map(|_| ())
 }
@@ -398,13 +426,16 @@ fn app(name: &str, entry: &Entry, key: Option<Secret>) -> Result<App, AppError> 
                 "an echo has no server; leave it out, or name another backend",
             ));
         }
-        (Kind::Realtime, None) => {
+        (Kind::Realtime | Kind::Pipecat, None) => {
             return Err(AppError::setting(setting("url"), "is missing"));
         }
-        (Kind::Realtime, Some(text)) => {
+        (Kind::Realtime | Kind::Pipecat, Some(text)) => {
             Some(parse_url(text).map_err(|problem| AppError::setting(setting("url"), problem))?)
         }
     };
+    if let Some((field, problem)) = misplaced(entry.backend, entry.format, entry.rate) {
+        return Err(AppError::setting(setting(field), problem));
+    }
     Ok(App {
         kind: entry.backend,
         url,
@@ -412,6 +443,7 @@ fn app(name: &str, entry: &Entry, key: Option<Secret>) -> Result<App, AppError> 
         key,
         auth: entry.auth,
         format: entry.format,
+        rate: entry.rate,
         session: entry.session.clone(),
     })
 }

@@ -7,9 +7,9 @@ use clap::Args;
 use firsthop_service::settings::SettingError;
 use tokio_rustls::rustls::ClientConfig;
 
-use super::Format;
-use super::apps::{App, Apps, AppsReloader, Auth, Kind, Secret, parse_url};
+use super::apps::{App, Apps, AppsReloader, Auth, Kind, Secret, misplaced, parse_url};
 use super::tls::{self, Roots};
+use super::{Format, Rate};
 
 /// Where audio and events come from, and whom to trust there.
 #[derive(Clone, Debug, Args)]
@@ -42,6 +42,9 @@ pub struct BackendArgs {
     /// The audio format, when the server's own word on it is not to count.
     #[arg(long, env = "FIRSTHOP_BACKEND_FORMAT", value_name = "FORMAT")]
     pub backend_format: Option<Format>,
+    /// The rate of the sound that a Pipecat bot is sent, in samples per second: its audio_in_sample_rate. 16000 when not given.
+    #[arg(long, env = "FIRSTHOP_BACKEND_RATE", value_name = "RATE")]
+    pub backend_rate: Option<Rate>,
     /// Whose certificates are trusted: Mozilla's list, the system's, or nobody's but those of --backend-ca.
     #[arg(
         long,
@@ -86,11 +89,24 @@ impl BackendConfig {
                 let problem = "is missing; name the server, like wss://models.example/v1/realtime";
                 return Err(told("--backend-url", problem));
             }
+            (Kind::Pipecat, None) => {
+                let problem = "is missing; name the bot's server, like ws://bot.example:8765";
+                return Err(told("--backend-url", problem));
+            }
             (Kind::Echo, Some(_)) => {
                 let problem = "an echo has no server; leave the URL out, or say --backend realtime";
                 return Err(told("--backend-url", problem));
             }
             _ => {}
+        }
+        if let Some((field, problem)) =
+            misplaced(args.backend, args.backend_format, args.backend_rate)
+        {
+            let setting = match field {
+                "rate" => "--backend-rate",
+                _ => "--backend-format",
+            };
+            return Err(told(setting, problem));
         }
         let key = match key.filter(|key| !key.trim().is_empty()) {
             None => None,
@@ -110,6 +126,7 @@ impl BackendConfig {
             key,
             auth: args.backend_auth,
             format: args.backend_format,
+            rate: args.backend_rate,
             ..App::default()
         };
         let tls = tls::config(args.backend_roots, args.backend_ca.as_deref())
@@ -168,7 +185,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 6] = [
+        let cases: [(&[&str], Option<&str>, &str); 9] = [
+            (&["--backend", "pipecat"], None, "--backend-url: is missing"),
+            (
+                &[
+                    "--backend",
+                    "pipecat",
+                    "--backend-url",
+                    "ws://x",
+                    "--backend-format",
+                    "pcmu",
+                ],
+                None,
+                "--backend-format: a Pipecat bot takes PCM alone",
+            ),
+            (
+                &["--backend-rate", "24000"],
+                None,
+                "--backend-rate: only a Pipecat bot",
+            ),
             (
                 &["--backend", "realtime"],
                 None,

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::ClientConfig;
 use super::apps::{App, Apps, Kind};
 use super::connection::{self, Target};
 use super::link::{Linked, Waker};
+use super::pipecat::{Pipecat, PipecatSettings};
 use super::realtime::{Format, Realtime, RealtimeSettings, merge};
 use super::stats::BackendStats;
 use crate::audio::{Backend, Codec, Echo, PlayoutSettings};
@@ -101,12 +102,17 @@ impl Backends for Dialer {
     fn open(&self, app: &App, wanted: Wanted<'_>, now: Instant) -> Opened {
         let config = wanted.config.and_then(Value::as_object);
         let asked = config.and_then(|config| config.get("model")?.as_str());
-        let (Kind::Realtime, Some(target)) = (app.kind, app.target(asked, &self.tls)) else {
-            return Opened::echo(wanted.seed);
+        let backend: Box<dyn Backend> = match (app.kind, app.target(asked, &self.tls)) {
+            (Kind::Realtime, Some(target)) => {
+                Box::new(self.dial(wanted, realtime(app, config, wanted), target, now))
+            }
+            (Kind::Pipecat, Some(target)) => {
+                Box::new(self.dial(wanted, pipecat(app, config, wanted), target, now))
+            }
+            (Kind::Echo, _) | (_, None) => return Opened::echo(wanted.seed),
         };
-        let backend = self.dial(wanted, realtime(app, config, wanted), target, now);
         Opened {
-            backend: Box::new(backend),
+            backend,
             playout: PlayoutSettings::default(),
         }
     }
@@ -131,15 +137,28 @@ impl Dialer {
     }
 }
 
-fn realtime(app: &App, config: Option<&Map<String, Value>>, wanted: Wanted<'_>) -> Realtime {
+/// What the application configures, and then the client.
+fn configured(app: &App, config: Option<&Map<String, Value>>) -> Map<String, Value> {
     let mut session = app.session.clone();
     if let Some(config) = config {
         merge(&mut session, config);
     }
+    session
+}
+
+fn pipecat(app: &App, config: Option<&Map<String, Value>>, wanted: Wanted<'_>) -> Pipecat {
+    Pipecat::new(PipecatSettings {
+        session: configured(app, config),
+        rate: app.rate.unwrap_or_default(),
+        seed: wanted.seed,
+    })
+}
+
+fn realtime(app: &App, config: Option<&Map<String, Value>>, wanted: Wanted<'_>) -> Realtime {
     // A server that takes what the client speaks is given just that.
     let law = app.format.and_then(Format::law);
     Realtime::new(RealtimeSettings {
-        session,
+        session: configured(app, config),
         format: app.format,
         passed: law.filter(|law| wanted.codec.law() == Some(*law)),
         seed: wanted.seed,

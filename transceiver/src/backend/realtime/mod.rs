@@ -11,8 +11,6 @@
 mod event;
 mod format;
 mod session;
-mod speech;
-mod upstream;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,9 +20,9 @@ use serde_json::{Map, Value, json};
 use self::event::{AudioDelta, ClientEvent, Event, Meaning};
 use self::format::{Packer, Rate, Unpacker};
 use self::session::Told;
-use self::speech::{Effect, Speech};
-use self::upstream::Upstream;
+use super::speech::{Effect, Speech};
 use super::translator::{FromServer, Loss, LossCause, Message, Translator, TranslatorCounters};
+use super::upstream::Upstream;
 use crate::audio::{
     BackendEnd, Format as Form, Ids, Input, ItemId, Law, Output, OutputBuffer, PlayoutEvent,
     QueueState, client_error, output_audio_buffer, server_error,
@@ -182,7 +180,7 @@ impl Realtime {
             ),
             ClientEvent::Clear => self.clear(),
             ClientEvent::Pass | ClientEvent::Update(_) | ClientEvent::Respond => {
-                if !self.up.push_event(text.to_owned()) {
+                if !self.up.push_event(Message::Text(text.to_owned())) {
                     let message = "The model server does not take events at the moment; this one was dropped. Send it again later.";
                     return self.refuse("backend_busy", message, None, &id);
                 }

@@ -1,5 +1,6 @@
 //! Model servers: whole conversations in virtual time, and connections over loopback.
 
 mod connection;
+mod pipecat;
 mod properties;
 mod transcripts;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::backend::translator::Message;
+use super::translator::Message;
 use crate::limits;
 
 /// The bounded queue towards a server.
@@ -16,7 +16,7 @@ pub(super) struct Upstream {
     held_max: usize,
     open: bool,
     held: VecDeque<i16>,
-    held_events: VecDeque<String>,
+    held_events: VecDeque<Message>,
     held_bytes: usize,
     messages: VecDeque<Message>,
     bytes: usize,
@@ -50,7 +50,7 @@ impl Upstream {
         self.open = true;
         self.held_bytes = 0;
         for event in std::mem::take(&mut self.held_events) {
-            self.push(Message::Text(event));
+            self.push(event);
         }
         std::mem::take(&mut self.held).into()
     }
@@ -80,11 +80,11 @@ impl Upstream {
     }
 
     /// Takes an event; returns false when there is no room.
-    pub(super) fn push_event(&mut self, event: String) -> bool {
+    pub(super) fn push_event(&mut self, event: Message) -> bool {
         if self.open {
             let fits = self.has_room(event.len());
             if fits {
-                self.push(Message::Text(event));
+                self.push(event);
             }
             self.refused += u64::from(!fits);
             return fits;
@@ -127,9 +127,9 @@ mod tests {
         let samples: Vec<i16> = (0..40_005).map(|n| (n % 30_000) as i16).collect();
         up.hold(&samples);
         for n in 0..limits::BACKEND_HELD_EVENTS {
-            assert!(up.push_event(n.to_string()));
+            assert!(up.push_event(Message::Text(n.to_string())));
         }
-        assert!(!up.push_event("one too many".to_owned()));
+        assert!(!up.push_event(Message::Text("one too many".to_owned())));
         assert_eq!((up.unsent, up.refused), (5, 1));
         assert_eq!(up.open(), samples[5..]);
         assert_eq!(up.pop(), Some(Message::Text("0".to_owned())));
@@ -146,7 +146,7 @@ mod tests {
         assert!(up.bytes <= limits::BACKEND_UNSENT_BYTES);
         assert!(up.messages.len() <= limits::BACKEND_UNSENT_MESSAGES);
         assert_eq!(up.unsent / 480 + up.messages.len() as u64, 100_000);
-        assert!(!up.push_event("y".repeat(limits::BACKEND_UNSENT_BYTES)));
+        assert!(!up.push_event(Message::Text("y".repeat(limits::BACKEND_UNSENT_BYTES))));
         up.close();
         assert_eq!((up.pop(), up.bytes), (None, 0));
     }

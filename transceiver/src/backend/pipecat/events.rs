@@ -1,0 +1,135 @@
+//! The events of the Realtime API that Firsthop makes for a bot, which knows none.
+
+use serde_json::{Map, Value, json};
+
+use crate::audio::{Ids, SAMPLE_RATE};
+
+/// An event of this type with a new id and these members.
+pub(super) fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
+    members["type"] = kind.into();
+    members["event_id"] = ids.make("event").into();
+    members.to_string()
+}
+
+/// The session as clients are told of it: what they and the application have configured, in the place of what a model would say.
+pub(super) fn session(config: &Map<String, Value>, id: &str) -> Value {
+    let mut session = config.clone();
+    let pcm = json!({"format": {"type": "audio/pcm", "rate": SAMPLE_RATE}});
+    let mut made = Map::new();
+    made.insert("audio".into(), json!({"input": pcm, "output": pcm}));
+    crate::backend::merge(&mut made, &std::mem::take(&mut session));
+    made.insert("type".into(), "realtime".into());
+    made.insert("object".into(), "realtime.session".into());
+    made.insert("id".into(), id.into());
+    made.entry("output_modalities").or_insert(json!(["audio"]));
+    Value::Object(made)
+}
+
+/// An item that the user said.
+pub(super) fn user_item(id: &str, part: Value) -> Value {
+    json!({
+        "id": id, "object": "realtime.item", "type": "message", "status": "completed", "role": "user",
+        "content": [part],
+    })
+}
+
+/// How a response ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// The bot has said all.
+    Completed,
+    /// It was interrupted.
+    Interrupted,
+    /// The connection broke.
+    Lost,
+}
+
+/// What the bot says in one response, as one item.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) response: String,
+    pub(super) item: String,
+    pub(super) transcript: String,
+}
+
+impl Said {
+    /// Its item.
+    fn item(&self, status: &str, content: Value) -> Value {
+        json!({
+            "id": self.item, "object": "realtime.item", "type": "message", "status": status, "role": "assistant",
+            "content": content,
+        })
+    }
+
+    fn response(&self, status: &str, details: Value, output: Value) -> Value {
+        json!({"response": {
+            "object": "realtime.response", "id": self.response, "status": status, "status_details": details,
+            "output": output,
+        }})
+    }
+
+    fn place(&self) -> Value {
+        json!({"response_id": self.response, "item_id": self.item, "output_index": 0, "content_index": 0})
+    }
+
+    /// The events with which it begins.
+    pub(super) fn begun(&self, ids: &mut Ids) -> Vec<String> {
+        let item = self.item("in_progress", json!([]));
+        let mut part = self.place();
+        part["part"] = json!({"type": "audio", "transcript": ""});
+        let output = json!({"response_id": self.response, "output_index": 0, "item": item});
+        let conversation = json!({"previous_item_id": null, "item": item});
+        vec![
+            event(
+                ids,
+                "response.created",
+                self.response("in_progress", Value::Null, json!([])),
+            ),
+            event(ids, "response.output_item.added", output),
+            event(ids, "conversation.item.added", conversation),
+            event(ids, "response.content_part.added", part),
+        ]
+    }
+
+    /// More of what is said.
+    pub(super) fn delta(&self, ids: &mut Ids, text: &str) -> String {
+        let mut members = self.place();
+        members["delta"] = text.into();
+        event(ids, "response.output_audio_transcript.delta", members)
+    }
+
+    /// The events with which it ends.
+    pub(super) fn done(&self, ids: &mut Ids, how: Ending) -> Vec<String> {
+        let (status, item, details) = match how {
+            Ending::Completed => ("completed", "completed", Value::Null),
+            Ending::Interrupted => {
+                let details = json!({"type": "cancelled", "reason": "turn_detected"});
+                ("cancelled", "incomplete", details)
+            }
+            Ending::Lost => {
+                let details = json!({"type": "failed", "error": {"code": "backend_disconnected"}});
+                ("failed", "incomplete", details)
+            }
+        };
+        let transcript = json!({"type": "output_audio", "transcript": self.transcript});
+        let item = self.item(item, json!([transcript]));
+        let mut told = self.place();
+        told["transcript"] = self.transcript.as_str().into();
+        let mut part = self.place();
+        part["part"] = json!({"type": "audio", "transcript": self.transcript});
+        let output = json!({"response_id": self.response, "output_index": 0, "item": item});
+        let conversation = json!({"previous_item_id": null, "item": item});
+        vec![
+            event(ids, "response.output_audio.done", self.place()),
+            event(ids, "response.output_audio_transcript.done", told),
+            event(ids, "response.content_part.done", part),
+            event(ids, "response.output_item.done", output),
+            event(ids, "conversation.item.done", conversation),
+            event(
+                ids,
+                "response.done",
+                self.response(status, details, json!([item])),
+            ),
+        ]
+    }
+}
