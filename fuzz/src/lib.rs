@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use firsthop_shared::keyring::{ApiKeyring, DataKeyring, Masters};
+use serde_json::Value;
 
 /// The master secrets of the golden vectors (`shared/vectors/keys.json`), so that the vectors are seeds that open.
 pub const MASTERS: &str = "active = 1\nnewest = 300\n\n\
@@ -53,4 +54,15 @@ pub fn pieces(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
         data = &data[at + CUT.len()..];
         Some(piece)
     })
+}
+
+/// Whether a value is the same after it was written and read: fractions may differ in their last bit then.
+#[must_use]
+pub fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => !number.is_f64(),
+        Value::Array(items) => items.iter().all(is_exact),
+        Value::Object(fields) => fields.values().all(is_exact),
+        _ => true,
+    }
 }

@@ -6,6 +6,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use firsthop_fuzz::is_exact;
 use firsthop_shared::limits::SDP_MAX;
 use firsthop_signaling::body::{CALL_TYPES, CallBody, call, json_object, require};
 use firsthop_signaling::error::ApiError;
@@ -30,8 +31,9 @@ fuzz_target!(|data: &[u8]| {
     headers.insert(CONTENT_TYPE, content.parse().expect("a value"));
     let kind = require(&headers, &CALL_TYPES).expect("an accepted type");
     if let Ok(fields) = json_object(body) {
-        let written = Value::Object(fields.clone()).to_string();
-        assert!(json_object(written.as_bytes()).is_ok_and(|again| again == fields));
+        let fields = Value::Object(fields);
+        let again = json_object(fields.to_string().as_bytes()).map(Value::Object);
+        assert!(again.is_ok_and(|again| again == fields || !is_exact(&fields)));
     }
     match read(&headers, &kind, body) {
         Ok(body) => {

@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use firsthop_fuzz::is_exact;
 use firsthop_shared::control::{
     ControlError, CreateRequest, CreateResponse, RestartRequest, RestartResponse, SessionInfo,
     Status,
@@ -26,5 +27,6 @@ fn check<T: Serialize + DeserializeOwned + PartialEq>(data: &[u8]) {
     };
     let written = serde_json::to_vec(&message).expect("text keys only");
     let again = serde_json::from_slice::<T>(&written);
-    assert!(again.is_ok_and(|again| again == message));
+    let exact = serde_json::from_slice(data).is_ok_and(|value| is_exact(&value));
+    assert!(again.is_ok_and(|again| again == message || !exact));
 }

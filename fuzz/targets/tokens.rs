@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use firsthop_fuzz::api_keyring;
+use firsthop_fuzz::{api_keyring, is_exact};
 use firsthop_shared::address::KeyId;
 use firsthop_signaling::{call_id, client_secret, sealed};
 use libfuzzer_sys::fuzz_target;
@@ -36,9 +36,10 @@ fuzz_target!(|data: &str| {
     let token = sealed::seal(ring.active(), client_secret::PREFIX, &value);
     if let Ok(claims) = client_secret::open(ring, &token, NOW) {
         let again = client_secret::mint(ring.active(), &claims);
-        assert!(client_secret::open(ring, &again, NOW) == Ok(claims));
+        let again = client_secret::open(ring, &again, NOW);
+        assert!(again == Ok(claims) || (again.is_ok() && !is_exact(&value)));
     }
     let opened: Value = sealed::open(ring, client_secret::PREFIX, &token).expect("our own token");
-    assert_eq!(opened, value);
+    assert!(opened == value || !is_exact(&value));
     assert!(call_id::open(ring, &token).is_err());
 });

@@ -85,11 +85,13 @@ impl Offer {
     /// Forgets every attribute that neither the engine nor an answer will ask for: an offer that is kept for a restart is small then.
     pub(super) fn forget_unused(&mut self) {
         let pt = self.codec.map(|(_, pt)| pt);
-        for section in &mut self.sections {
+        for (index, section) in self.sections.iter_mut().enumerate() {
             let rejected = section.role == Role::Rejected;
+            // The section that has the call's transport may be one that is not served.
+            let transport = index == self.transport;
             section.attributes.retain(|line| {
                 if rejected {
-                    return is_map(line);
+                    return is_map(line) || (transport && is_transport(line));
                 }
                 is_kept(line)
                     || is_transport(line)

@@ -44,7 +44,7 @@ pub struct Offer {
     pub(super) sections: Vec<Section>,
     /// The section whose transport is the call's: the group's first when the audio is in the group (the offerer-tagged one,
     /// RFC 9143 section 7.2.1), else the audio section.
-    transport: usize,
+    pub(super) transport: usize,
     /// The codec of the voice and its payload type; nothing in a call of events alone.
     pub(super) codec: Option<(Codec, u8)>,
     /// The client's certificate, as the engine reads it.

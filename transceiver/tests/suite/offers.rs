@@ -274,3 +274,16 @@ proptest! {
         let _ = answer(&text);
     }
 }
+
+#[test]
+fn the_transport_of_a_group_is_taken_from_its_first_section_also_when_that_is_not_served() {
+    // Sections behind the first may leave it out (RFC 9143 section 7.1.3).
+    let text = "v=0\r\no=- 1 2 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=group:BUNDLE v a\r\n\
+        m=video 9 UDP/TLS/RTP/SAVPF 96\r\na=mid:v\r\na=ice-ufrag:abcd\r\na=ice-pwd:0123456789012345678901\r\na=setup:actpass\r\n\
+        a=fingerprint:sha-256 B4:12:1C:7C:7D:ED:F1:FA:61:07:57:9C:29:BE:58:E3:BC:41:E7:13:8E:7D:D3:9D:1F:94:6E:A5:23:46:94:23\r\n\
+        m=audio 0 UDP/TLS/RTP/SAVPF 0\r\na=mid:a\r\na=bundle-only\r\na=rtcp-mux\r\na=sendrecv\r\n";
+    let offer = firsthop_transceiver::sdp::Offer::parse(text).expect("an offer");
+    assert_eq!(offer.ice_ufrag(), "abcd");
+    assert_eq!(offer.ice_password(), "0123456789012345678901");
+    assert!(offer.for_engine().contains("a=ice-ufrag:abcd\r\n"));
+}
