@@ -152,9 +152,9 @@ check_key() {
 
 # check_backend NAME: those of the transceiver. What else a backend needs, it is asked for itself.
 check_backend() {
-    one_of --backend "$1" echo realtime
-    [ "$1" != realtime ] || [ -n "${FIRSTHOP_BACKEND_URL:-}" ] ||
-        refuse --backend "realtime needs a model server" "name it as FIRSTHOP_BACKEND_URL, like wss://models.example/v1/realtime"
+    one_of --backend "$1" echo realtime pipecat
+    [ "$1" = echo ] || [ -n "${FIRSTHOP_BACKEND_URL:-}" ] ||
+        refuse --backend "$1 needs a model server" "name it as FIRSTHOP_BACKEND_URL, like wss://models.example/v1/realtime"
 }
 
 declare -A claimed=()

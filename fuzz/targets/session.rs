@@ -79,6 +79,7 @@ impl Stage {
             advertised: advertised(),
             seed: 0x1234_5678_9abc_def0,
             longest: SESSION_MAX,
+            idle: None,
             kind: match kind & 1 {
                 0 => CallKind::Realtime,
                 _ => CallKind::Whip,
