@@ -21,7 +21,7 @@ use firsthop_shared::address::SessionId;
 use firsthop_shared::control::ControlCode;
 use futures_util::{SinkExt as _, StreamExt as _};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -178,6 +178,12 @@ async fn carry(
             // What the client still says is of no interest, but its own close ends the connection in order.
             if socket.close(Some(frame)).await.is_ok() {
                 while let Some(Ok(_)) = socket.next().await {}
+                // After a message that was too large nothing is read as one any more. But bytes that nobody reads reset the
+                // connection, and the close frame is lost with it (RFC 9293 section 3.10.7.4).
+                let mut rest = socket.into_inner();
+                let mut space = [0; 4_096];
+                let _ = rest.shutdown().await;
+                while rest.read(&mut space).await.is_ok_and(|count| count > 0) {}
             }
         };
         let _ = timeout(limits::SIDEBAND_GOODBYE, parting).await;

@@ -307,7 +307,9 @@ impl Conversation {
             return None;
         }
         let frame = self.playout.poll(now)?;
-        self.tap.played();
+        if self.playout.plays_item() {
+            self.tap.played();
+        }
         self.report_playout(now);
         self.take_outputs(now);
         Some(frame)

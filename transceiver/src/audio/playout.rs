@@ -290,6 +290,12 @@ impl Playout {
         Some(self.stamp(pcm, marker, grid))
     }
 
+    /// Whether what is played belongs to an item that has not ended. Sound of no item may be nothing but an echo of silence.
+    pub fn plays_item(&self) -> bool {
+        self.last_item
+            .is_some_and(|item| !self.ledger.has_ended(item))
+    }
+
     /// What became of items since the last call, in order. Call after each [`poll`](Self::poll), finish and clear until `None`.
     pub fn poll_event(&mut self) -> Option<PlayoutEvent> {
         self.ledger.poll_event()

@@ -43,7 +43,7 @@ impl Tap {
         self.copy(event);
     }
 
-    /// Audio of the backend's was played.
+    /// Audio of an item of the backend's was played.
     pub(super) fn played(&mut self) {
         self.active = true;
     }
