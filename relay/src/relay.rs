@@ -1,7 +1,7 @@
 //! The relay as a whole: opens everything, starts the cores and the admin thread, mends what it can, and stops them.
 //!
 //! The order matters. Everything that can be refused (ports, memory, io_uring) is asked for before the first core starts.
-//! When a core is lost while the relay runs, the whole [group](crate::group) stops and starts anew in the same process: the
+//! When a core is lost while the relay runs, the whole group stops and starts anew in the same process: the
 //! numbering of its sockets is intact, its flows are gone, and calls heal by their next STUN check or downlink packet. That
 //! happens so often and no more (see [`rebuilds`](crate::rebuilds)); then the relay ends, for its supervisor to act.
 
