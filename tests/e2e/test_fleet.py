@@ -63,6 +63,11 @@ def test_a_drained_transceiver_keeps_its_call_and_ends_after_it(
     until("the drained transceiver has ended by itself", lambda: not drained.running(), 10)
     assert any('"hung_up"' in line for _, line in drained.lines)
     assert stack.bed.client.call(lambda: session.create(stack.url)).location
+    # Its sessions would keep the other for as long as it may drain; SIGINT stops it at once.
+    rest = second if drained is stack.transceiver else stack.transceiver
+    assert rest is not None
+    rest.signal(signal.SIGINT)
+    assert rest.wait(10) == 0
 
 
 def test_two_replicas_spread_a_thousand_calls_evenly_over_two_transceivers(stack: Stack) -> None:
