@@ -234,27 +234,30 @@ impl Report {
                 "nginx_both_asleep",
             ),
         ] {
-            let within = |pass: &Pass| {
-                let cost = |id| pass.get(id).map(|(_, cost)| cost.nanos);
-                cost(above).zip(cost(below)).map(|(a, b)| a / b)
-            };
-            if let Some(ratio) = median(passes.iter().filter_map(within).collect()) {
-                self.ratios.insert(name, ratio);
-            }
+            self.set_ratio(name, passes, |cost| Some(cost(above)? / cost(below)?));
         }
         // No relay can be below: one receive up and one send down are what the kernel charges at least.
         for (name, peer) in [
             ("floors_vs_go", "go_both"),
             ("floors_vs_nginx", "nginx_both"),
         ] {
-            let within = |pass: &Pass| {
-                let cost = |id| pass.get(id).map(|(_, cost)| cost.nanos);
+            self.set_ratio(name, passes, |cost| {
                 let floor = f64::midpoint(cost("floor_up")?, cost("floor_down")?);
                 Some(floor / cost(peer)?)
-            };
-            if let Some(ratio) = median(passes.iter().filter_map(within).collect()) {
-                self.ratios.insert(name, ratio);
-            }
+            });
+        }
+    }
+
+    /// Takes a ratio within each pass, from the costs of its cases by id, and keeps the median; none when no pass has it.
+    fn set_ratio(
+        &mut self,
+        name: &'static str,
+        passes: &[Pass],
+        ratio: impl Fn(&dyn Fn(&str) -> Option<f64>) -> Option<f64>,
+    ) {
+        let within = |pass: &Pass| ratio(&|id| pass.get(id).map(|(_, cost)| cost.nanos));
+        if let Some(ratio) = median(passes.iter().filter_map(within).collect()) {
+            self.ratios.insert(name, ratio);
         }
     }
 
