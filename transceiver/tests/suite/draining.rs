@@ -55,16 +55,7 @@ fn a_drain_takes_no_new_sessions_lets_running_ones_finish_and_ends_with_the_last
     for relay in &mut calls {
         relay.client.speaking = true;
         relay.client.next_frame = Some(Instant::now());
-        relay.until("echo", |relay| {
-            relay
-                .client
-                .heard
-                .audio
-                .iter()
-                .filter(|(_, rms)| *rms > 500.0)
-                .count()
-                > 10
-        });
+        relay.until("echo", |relay| relay.client.heard.loud() > 10);
     }
     assert_eq!(signaling.hang_up(&process, 30), 200);
     let heard = calls[1].client.heard.packets;

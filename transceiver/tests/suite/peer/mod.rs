@@ -93,6 +93,11 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// How many audio packets were loud: speech, not the noise of a codec in silence.
+    pub(crate) fn loud(&self) -> usize {
+        self.audio.iter().filter(|(_, rms)| *rms > 500.0).count()
+    }
+
     /// The types of the events, in order.
     pub(crate) fn types(&self) -> Vec<String> {
         self.events
