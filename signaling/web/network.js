@@ -54,8 +54,11 @@ export class Network {
       this.#show(reading, call);
     };
     this.#timer = setInterval(reading, PERIOD);
-    // The first reading comes with the connection, so that the path is seen at once.
-    call.addEventListener('phase', ({ detail }) => detail.name === 'dtls' && void reading());
+    call.addEventListener('phase', ({ detail }) => {
+      if (detail.name === 'request') this.#say('#call-id', call.id ?? '–');
+      // The first reading comes with the connection, so that the path is seen at once.
+      if (detail.name === 'dtls') void reading();
+    });
   }
 
   #show({ sample, path, lost, codec }, call) {
@@ -63,7 +66,6 @@ export class Network {
     for (const plot of this.#plots) plot.push(call.state === 'recovering' ? {} : sample);
     this.#path(path);
     this.#say('#codec', codec ?? '–');
-    this.#say('#call-id', call.id ?? '–');
     if (sample.rateDown !== null || sample.rateUp !== null) {
       this.#say('#rate', `${kilobits(sample.rateDown)} in, ${kilobits(sample.rateUp)} out kbit/s`);
     }

@@ -68,7 +68,7 @@ suite('Chromium', { timeout: 240_000 }, () => {
     const times = await Promise.all(PHASES.map((phase) => page.number(`setup-${phase}`, 'ms')));
     assert(times.every((time) => time >= 0 && time < 10_000), `milliseconds of ${PHASES}: ${times}`);
     await until('the path is known', async () => (await page.text('path')).includes(`${ADDRESS}:${UDP_PORT}`), 10);
-    assert.match(await page.text('codec'), /Opus/);
+    await until('the codec is known', async () => /Opus/.test(await page.text('codec')), 10);
     await until('the round trip is measured', async () => (await page.number('plot-round-trip', 'roundTrip')) >= 0, 10);
   });
 

@@ -56,7 +56,7 @@ suite('Firefox', { timeout: 300_000 }, () => {
     await until('the set-up is complete', async () => (await page.number('setup-total', 'ms')) > 0, 15);
     for (const phase of ['request', 'ice', 'dtls', 'channel', 'audio']) assert((await page.number(`setup-${phase}`, 'ms')) >= 0, phase);
     await until('the path is known', async () => (await page.text('path')).includes(`${ADDRESS}:${UDP_PORT}`), 10);
-    assert.match(await page.text('codec'), /Opus/);
+    await until('the codec is known', async () => /Opus/.test(await page.text('codec')), 10);
   });
 
   test('the caller hears the tone that its microphone gives', async () => {
