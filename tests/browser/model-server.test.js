@@ -77,7 +77,7 @@ suite('a model server', { timeout: 240_000 }, () => {
     await page.goto(site.url);
 
     await until('the tool has run', () => said.includes('tool weather sunny'), 40, account);
-    await until('the answer begins', () => count('output_audio_buffer.started') === 1, 40, account);
+    await until('the answer begins', () => count('output_audio_buffer.started') >= 1, 40, account);
     const [result] = model.events('in', 'conversation.item.create');
     assert.equal(result.item.output, 'sunny');
 

@@ -56,7 +56,7 @@ def test_a_drained_transceiver_keeps_its_call_and_ends_after_it(
     # New calls go to the other, and none is refused while signaling has not heard of the drain yet.
     stack.bed.client.call(lambda: [session.create(stack.url) for _ in range(20)])
     other = second_metrics if drained is stack.transceiver else Stack.transceiver_metrics
-    assert sessions(other(stack)) == 20
+    until("the other has all of them", lambda: sessions(other(stack)) == 20, 5)
 
     # The call goes on: what is heard now is said now, with the seam between two rounds somewhere in it.
     assert alike(call.listen(4, 15), np.concatenate([sentence, sentence]))
@@ -95,6 +95,12 @@ def test_two_replicas_spread_a_thousand_calls_evenly_over_two_transceivers(stack
 
     # Made, not living: calls that never connect are reaped after 30 s.
     made = "firsthop_transceiver_sessions_created_total"
-    counts = [int(page.total(made)) for page in (stack.transceiver_metrics(), second_metrics(stack))]
-    assert sum(counts) == CALLS
+
+    def made_by_each() -> list[int]:
+        return [int(page.total(made)) for page in (stack.transceiver_metrics(), second_metrics(stack))]
+
+    until("every call is counted", lambda: sum(made_by_each()) >= CALLS, 5)
+    counts = made_by_each()
+    # A busy transceiver's late answer is not waited for: then the call is made once more, elsewhere.
+    assert sum(counts) <= CALLS * 1.01, counts
     assert all(abs(count - CALLS / 2) <= CALLS / 20 for count in counts), counts

@@ -26,7 +26,7 @@ class Bot:
     def __init__(self, stack: Stack, directory: Path) -> None:
         command = stack.bed.server.command(str(PYTHON), str(BOT), f"--port={PORT}")
         self.program = Program("bot", command, directory / "bot.log")
-        until("the bot listens", lambda: self.notes("ready"), 120)
+        until("the bot listens", lambda: self.notes("ready"), 90)
 
     def notes(self, kind: str) -> list[dict[str, Any]]:
         """What it told of this kind."""

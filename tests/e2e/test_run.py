@@ -231,7 +231,8 @@ def test_a_program_that_ends_before_calls_can_be_placed_is_named_at_once(
 ) -> None:
     environment = stand_in(binaries, tmp_path, victim, "echo ready; exit 7")
     script = run(launch, bed, clone, environment)
-    assert script.wait(8) == 1
+    # Far sooner than it would wait for a program that is alive.
+    assert script.wait(25) == 1
     assert f"{victim} ended with status 7" in script.text()
     assert programs_in(bed) == {}
 

@@ -122,13 +122,19 @@ export function shareOfTone(samples, hertz) {
   return energy === 0 ? 0 : (2 * (inPhase ** 2 + quadrature ** 2)) / (samples.length * energy);
 }
 
+/** All stretches of so many seconds, one every tenth of a second. */
+export function stretches(samples, seconds) {
+  const length = Math.min(samples.length, Math.round(seconds * RATE));
+  const starts = Array.from({ length: Math.floor((samples.length - length) / (RATE / 10)) + 1 }, (_, n) => n * (RATE / 10));
+  return starts.map((start) => samples.subarray(start, start + length));
+}
+
 /** The loudest stretch of so many seconds. */
 export function loudest(samples, seconds) {
-  const length = Math.min(samples.length, Math.round(seconds * RATE));
-  let best = samples.subarray(0, length);
-  for (let start = 0; start + length <= samples.length; start += RATE / 10) {
-    const piece = samples.subarray(start, start + length);
-    if (loudness(piece) > loudness(best)) best = piece;
-  }
-  return best;
+  return stretches(samples, seconds).reduce((best, one) => (loudness(one) > loudness(best) ? one : best));
+}
+
+/** The value in the middle, the upper one of two. */
+export function median(values) {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
 }

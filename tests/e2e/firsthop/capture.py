@@ -18,13 +18,15 @@ from .namespaces import UDP_PORT, Namespace
 
 ETH_P_ALL = 0x0003
 DTLS_HANDSHAKE = 22
+#: Both the option and the type of the control message (asm-generic/socket.h).
+SO_TIMESTAMPNS = 35
 
 Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Packet:
-    """One UDP datagram seen on the link; `time` is of the monotonic clock, in seconds."""
+    """One UDP datagram seen on the link; `time` is when the kernel had it, on the monotonic clock, in seconds."""
 
     time: float
     source: Address
@@ -95,6 +97,8 @@ class Capture:
     def _open(link: str) -> socket.socket:
         made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        # Whatever keeps this thread from running, the packets' times stay right.
+        made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         made.bind((link, ETH_P_ALL))
         made.settimeout(0.2)  # to notice `close`
         return made
@@ -102,10 +106,10 @@ class Capture:
     def _record(self) -> None:
         while not self._closing:
             try:
-                data = self._socket.recv(65536)
+                data, control, _, _ = self._socket.recvmsg(65536, 64)
             except TimeoutError:
                 continue
-            packet = _decode(data, time.monotonic())
+            packet = _decode(data, _time_of(control))
             if packet:
                 with self._news:
                     self._packets.append(packet)
@@ -136,6 +140,13 @@ class Capture:
                 if left <= 0:
                     raise AssertionError(f"not on the wire within {timeout:g} s: {what}")
                 self._news.wait(left)
+
+
+def _time_of(control: list[tuple[int, int, bytes]]) -> float:
+    """The kernel's time stamp, which is of the wall clock, on the monotonic clock."""
+    (stamp,) = [data for level, kind, data in control if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS)]
+    seconds, nanoseconds = struct.unpack("@qq", stamp)
+    return seconds + nanoseconds / 1e9 + time.monotonic() - time.time()
 
 
 def _decode(data: bytes, now: float) -> Packet | None:
