@@ -45,9 +45,12 @@ def environment(binaries: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def building(binaries: Path) -> dict[str, str]:
+def building() -> dict[str, str]:
     """Builds as a newcomer does, but into the folder where most of it is built already."""
-    return {"FIRSTHOP_PROFILE": "dev", "CARGO_TARGET_DIR": str(binaries.resolve().parent)}
+    return {
+        "FIRSTHOP_PROFILE": "dev",
+        "CARGO_TARGET_DIR": str(REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target")),
+    }
 
 
 @pytest.fixture
