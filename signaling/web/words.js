@@ -139,6 +139,7 @@ const FAILURES = {
     title: 'All lines are busy',
     text: 'The server has no room for another call at the moment.',
     hints: ['Try again shortly.'],
+    quiet: true,
   },
   'server-failed': {
     title: 'The server could not make the call',

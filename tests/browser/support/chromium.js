@@ -4,16 +4,15 @@ import { chromium } from 'playwright-core';
 
 import { watchPeers } from './page.js';
 
-/** Starts it. `microphone` is a WAV's path. */
-export function launchChromium(microphone) {
+/** Starts it. `microphone` is a WAV's path; null: it has none. What it `allows` is every page's microphone, or what a context permits. */
+export function launchChromium(microphone, allows = true) {
   return chromium.launch({
     executablePath: process.env.FIRSTHOP_CHROMIUM ?? '/usr/bin/chromium',
     args: [
       // As root, and in a namespace already.
       '--no-sandbox',
-      '--use-fake-ui-for-media-stream',
-      '--use-fake-device-for-media-stream',
-      `--use-file-for-fake-audio-capture=${microphone}`,
+      ...(allows ? ['--use-fake-ui-for-media-stream'] : []),
+      ...(microphone ? ['--use-fake-device-for-media-stream', `--use-file-for-fake-audio-capture=${microphone}`] : []),
       '--autoplay-policy=no-user-gesture-required',
       '--disable-quic',
       '--disable-background-networking',

@@ -65,11 +65,15 @@ export class Stack {
   }
 
   async #startAll(backend) {
-    const secret = { 'control-secret-file': join(this.#folder, 'control-secret') };
-    await this.#launch('transceiver', { ...secret, workers: '1', ...backend });
+    await this.#launch('transceiver', { 'control-secret-file': join(this.#folder, 'control-secret'), workers: '1', ...backend });
     await this.startRelay();
+    await this.startSignaling();
+  }
+
+  /** Starts signaling, and waits until calls can be placed. */
+  async startSignaling() {
     await this.#launch('signaling', {
-      ...secret,
+      'control-secret-file': join(this.#folder, 'control-secret'),
       'api-keyring': join(this.#folder, 'api.toml'),
       'api-keys': join(this.#folder, 'api-keys.toml'),
       listen: 'localhost:8080',
@@ -77,6 +81,11 @@ export class Stack {
     });
     const ready = async () => (await fetch(`${URL_OF_API}/readyz`).catch(() => null))?.status === 200;
     await until('signaling is ready to place calls', ready, READY_SECONDS, () => this.tail());
+  }
+
+  /** Ends signaling, as an operator does. */
+  async stopSignaling() {
+    await this.#end('signaling', 'SIGTERM');
   }
 
   async startRelay() {
