@@ -184,11 +184,19 @@ open_state() {
     said=$(mkdir -p -- "$1/logs" 2>&1) || refuse --state "the folder cannot be made (${said#mkdir: })" "give one that can be written to"
     { exec 8>>"$1/lock"; } 2>/dev/null || refuse --state "$1 cannot be written to" "give a folder that can"
     flock --nonblock 8 || refuse --state "$1 is in use by process $(cat "$1/lock")" "stop that, or choose another folder"
-    echo $$ >"$1/lock"
+    { echo $$ >"$1/lock"; } 2>/dev/null || refuse_full "$1/lock"
     # Wherever it lies, no commit takes the keys along.
-    [ -e "$1/.gitignore" ] || echo '*' >"$1/.gitignore"
+    [ -s "$1/.gitignore" ] || { echo '*' >"$1/.gitignore"; } 2>/dev/null || refuse_full "$1/.gitignore"
     # What is built is anybody's to run.
     umask "$mask"
+}
+
+refuse_full() { refuse --state "$1 cannot be written" "make room there, or choose another folder"; }
+
+# keep NAME: what comes in becomes this file of the state folder, whole or not at all.
+keep() {
+    # shellcheck disable=SC2154 # the script's
+    { cat >"$state/$1.new" && mv -- "$state/$1.new" "$state/$1"; } 2>/dev/null || refuse_full "$state/$1"
 }
 
 # option_of PROGRAM SETTING: what sets a program's setting here.

@@ -240,6 +240,47 @@ def test_a_program_that_ends_before_calls_can_be_placed_is_named_at_once(
     assert programs_in(bed) == {}
 
 
+@pytest.mark.parametrize("missing", [("data.toml", "api.toml"), ("api.toml",), ("control-secret",)])
+def test_a_first_start_that_was_broken_off_is_completed_by_the_next(
+    bed: Testbed,
+    launch: Callable[..., Program],
+    clone: Path,
+    environment: dict[str, str],
+    binaries: Path,
+    tmp_path: Path,
+    missing: tuple[str, ...],
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "lock").touch()
+    subprocess.run([binaries.resolve() / "keys", "init", state], check=True, capture_output=True)
+    (state / "control-secret").write_text("")
+    masters = (state / "masters.toml").read_bytes()
+    for name in missing:
+        (state / name).unlink()
+    script = run(launch, bed, clone, environment, "--state", str(state))
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert (state / "masters.toml").read_bytes() == masters
+    assert script.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["control-secret", "api-keys.toml", "fleet.toml"])
+def test_a_full_disk_is_named_and_leaves_no_half_of_a_file(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "lock").touch()
+    (state / f"{name}.new").symlink_to("/dev/full")
+    script = run(launch, bed, clone, environment, "--state", str(state))
+    assert script.wait(READY_SECONDS) == 2
+    assert script.text().splitlines()[-1] == (
+        f"run: --state (FIRSTHOP_STATE): {state}/{name} cannot be written; make room there, or choose another folder"
+    )
+    assert not (state / name).exists()
+    assert programs_in(bed) == {}
+
+
 def test_the_state_folder_counts_from_where_the_user_stands_and_commits_no_keys(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
