@@ -16,6 +16,7 @@
 //! removes are returned, for the router to give their trunks back.
 
 mod key;
+mod slot;
 
 use firsthop_shared::address::{FlowHandle, SessionId};
 use siphasher::sip::SipHasher13;
@@ -23,13 +24,15 @@ use siphasher::sip::SipHasher13;
 use crate::fifo::Fifo;
 use crate::index::Index;
 use crate::limits::{
-    CLAIMS_PER_FLOW, FLOW_IDLE_TICKS, FLOW_SLOT_BITS, FLOWS_MAX, PROVISIONAL_SHARE, WHEEL_TICK_BITS,
+    CLAIMS_PER_FLOW, FLOW_IDLE_TICKS, FLOWS_MAX, PROVISIONAL_SHARE, WHEEL_TICK_BITS,
 };
 use crate::trunks::TrunkId;
 use crate::wheel::Wheel;
 
 pub use key::Transport;
 pub(crate) use key::{FlowKey, HashedKey};
+pub(crate) use slot::Mark;
+use slot::{GENERATION_MASK, LIVE, PROVEN, SECOND_IS_OLDER, Slot};
 
 /// A session's hold on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -98,43 +101,6 @@ pub struct FlowCounts {
     pub provisional: u32,
 }
 
-const LIVE: [u8; CLAIMS_PER_FLOW] = [1, 2];
-const PROVEN: [u8; CLAIMS_PER_FLOW] = [4, 8];
-/// Of two provisional claims the second is the older one.
-const SECOND_IS_OLDER: u8 = 16;
-
-/// One flow: everything that a packet needs, in one cache line.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Slot {
-    key: FlowKey,
-    claims: [Claim; CLAIMS_PER_FLOW],
-    /// Tick of the last packet either way.
-    last_seen: u32,
-    /// Tick of the last request that was verified at nobody's expense.
-    free_check: u32,
-    /// The low bits of the key's hash, to find the bucket on removal.
-    hash: u32,
-    generation: u16,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Slot>() == 64);
-
-impl Slot {
-    fn is_live(&self, claim: usize) -> bool {
-        self.flags & LIVE[claim] != 0
-    }
-
-    fn is_proven(&self, claim: usize) -> bool {
-        self.flags & PROVEN[claim] != 0
-    }
-
-    fn holds(&self, claim: &Claim) -> bool {
-        (0..CLAIMS_PER_FLOW).any(|i| self.is_live(i) && self.claims[i].same(claim))
-    }
-}
-
 /// A flow that was found. Valid until the next change of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found(u32);
@@ -160,15 +126,7 @@ impl Flows {
     pub(crate) fn new(capacity: u32, hash: [u64; 2], generation: u16, now: u32) -> Self {
         let capacity = capacity.clamp(PROVISIONAL_SHARE, FLOWS_MAX);
         let provisional = capacity / PROVISIONAL_SHARE;
-        let vacant = Slot {
-            key: FlowKey::default(),
-            claims: [Claim::default(); CLAIMS_PER_FLOW],
-            last_seen: 0,
-            free_check: 0,
-            hash: 0,
-            generation: generation & GENERATION_MASK,
-            flags: 0,
-        };
+        let vacant = Slot::vacant(generation);
         Self {
             slots: vec![vacant; capacity as usize].into_boxed_slice(),
             free: (0..capacity).rev().collect(),
@@ -236,12 +194,12 @@ impl Flows {
         let slot = self.slots.get(at as usize)?;
         let holds =
             (0..CLAIMS_PER_FLOW).any(|i| slot.is_live(i) && slot.claims[i].session == session);
-        (holds && handle == handle_of(at, slot) && slot.key == *key).then_some(Found(at))
+        (holds && handle == slot.handle(at) && slot.key == *key).then_some(Found(at))
     }
 
     /// The handle by which an owner can name the flow.
     pub(crate) fn handle(&self, found: Found) -> FlowHandle {
-        handle_of(found.0, &self.slots[found.0 as usize])
+        self.slots[found.0 as usize].handle(found.0)
     }
 
     /// The live claims of a flow, at least one.
@@ -250,12 +208,24 @@ impl Flows {
         std::array::from_fn(|i| slot.is_live(i).then_some(slot.claims[i]))
     }
 
-    /// Whether a request on the flow is verified at nobody's expense: once per tick, where a claim is proven.
-    pub(crate) fn take_free_check(&mut self, found: Found, now: u32) -> bool {
-        let slot = &mut self.slots[found.0 as usize];
-        let free = (0..CLAIMS_PER_FLOW).any(|i| slot.is_proven(i)) && slot.free_check != now;
+    /// A ufrag as this table remembers it.
+    pub(crate) fn mark(&self, ufrag: &[u8]) -> Mark {
+        Mark::new(&self.hasher, ufrag)
+    }
+
+    /// Whether a request on the flow is verified at nobody's expense: once per tick, for the ufrag of its proven claim.
+    ///
+    /// Anybody can borrow the flow's address; only whom the session was answered to knows its ufrag, and who sees its packets.
+    /// A claim that a record restored has no ufrag before its first verified request: until then any takes the check.
+    pub(crate) fn take_free_check(&mut self, found: Found, ufrag: &[u8], now: u32) -> bool {
+        let slot = &self.slots[found.0 as usize];
+        let Some(proven) = (0..CLAIMS_PER_FLOW).find(|i| slot.is_proven(*i)) else {
+            return false;
+        };
+        let known = slot.marks[proven];
+        let free = slot.free_check != now && known.is_none_or(|known| known == self.mark(ufrag));
         if free {
-            slot.free_check = now;
+            self.slots[found.0 as usize].free_check = now;
         }
         free
     }
@@ -265,13 +235,14 @@ impl Flows {
         self.slots[found.0 as usize].last_seen = now;
     }
 
-    /// Makes or renews a claim on the strength of a verified request. A new claim is provisional.
-    pub(crate) fn bind(&mut self, now: u32, key: &HashedKey, claim: Claim) -> Bound {
+    /// Makes or renews a claim on the strength of a verified request with this ufrag. A new claim is provisional.
+    pub(crate) fn bind(&mut self, now: u32, key: &HashedKey, claim: Claim, ufrag: Mark) -> Bound {
         let mut removed = Removed::default();
         if let Some(found) = self.find(key) {
             let slot = &mut self.slots[found.0 as usize];
             slot.last_seen = now;
-            if slot.holds(&claim) {
+            if let Some(i) = slot.position(&claim) {
+                slot.marks[i] = Some(ufrag);
                 return Bound {
                     handle: self.handle(found),
                     added: false,
@@ -279,7 +250,7 @@ impl Flows {
                 };
             }
             if slot.is_live(0) && slot.is_live(1) {
-                let give_way = older_provisional(slot);
+                let give_way = slot.older_provisional();
                 removed.displaced = Some(slot.claims[give_way]);
                 self.drop_claim(found.0, give_way);
             }
@@ -292,7 +263,7 @@ impl Flows {
             Some(found) => found.0,
             None => self.allocate(now, key),
         };
-        self.add_claim(at, claim);
+        self.add_claim(at, claim, Some(ufrag));
         Bound {
             handle: self.handle(Found(at)),
             added: true,
@@ -320,10 +291,11 @@ impl Flows {
         if proven_now {
             let slot = &mut self.slots[at as usize];
             slot.claims[0] = claim;
+            slot.marks[0] = None;
             slot.flags = LIVE[0] | PROVEN[0];
             self.proven += 1;
         } else {
-            self.add_claim(at, claim);
+            self.add_claim(at, claim, None);
         }
         Restored {
             refused: proven && !proven_now,
@@ -434,11 +406,12 @@ impl Flows {
         at
     }
 
-    fn add_claim(&mut self, at: u32, claim: Claim) {
+    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>) {
         let slot = &mut self.slots[at as usize];
         let i = usize::from(slot.is_live(0));
         debug_assert!(!slot.is_live(i), "a flow with two claims takes no third");
         slot.claims[i] = claim;
+        slot.marks[i] = ufrag;
         slot.flags |= LIVE[i];
         // The claim that was there before is the older one.
         slot.flags &= !SECOND_IS_OLDER;
@@ -475,23 +448,6 @@ impl Flows {
     }
 }
 
-const GENERATION_MASK: u16 = (1 << (u32::BITS - FLOW_SLOT_BITS)) - 1;
-
-fn handle_of(at: u32, slot: &Slot) -> FlowHandle {
-    FlowHandle(u32::from(slot.generation) << FLOW_SLOT_BITS | at)
-}
-
 fn node(at: u32, claim: usize) -> u32 {
     at * CLAIMS_PER_FLOW as u32 + claim as u32
-}
-
-/// Of a flow's two claims the one that a third replaces: never the proven one.
-fn older_provisional(slot: &Slot) -> usize {
-    if slot.is_proven(0) {
-        1
-    } else if slot.is_proven(1) {
-        0
-    } else {
-        usize::from(slot.flags & SECOND_IS_OLDER != 0)
-    }
 }

@@ -137,7 +137,8 @@ impl Router {
         if message.class != Class::Request {
             return self.by_flow(now, source, Reason::NoFlowStun);
         }
-        let route = self.verify(now, &message, source)?;
+        let ufrag = message.local_ufrag().ok_or(Reason::StunNoUfrag)?;
+        let route = self.verify(now, &message, ufrag, source)?;
         let trunk = self
             .trunks
             .acquire(route.owner, route.shard)
@@ -146,7 +147,8 @@ impl Router {
             session: route.session,
             trunk,
         };
-        let bound = self.flows.bind(now.ticks(), &source.key, claim);
+        let mark = self.flows.mark(ufrag);
+        let bound = self.flows.bind(now.ticks(), &source.key, claim, mark);
         self.counters.requests_verified += 1;
         if bound.added {
             self.counters.claims_bound += 1;
@@ -175,9 +177,9 @@ impl Router {
         &mut self,
         now: Micros,
         request: &Stun<'_>,
+        ufrag: &[u8],
         source: &Source,
     ) -> Result<token::Route, Reason> {
-        let ufrag = request.local_ufrag().ok_or(Reason::StunNoUfrag)?;
         if !request.has_integrity() {
             return Err(Reason::StunNoIntegrity);
         }
@@ -185,7 +187,7 @@ impl Router {
             return Err(Reason::StunFingerprint);
         }
         let found = self.flows.find(&source.key);
-        let free = found.is_some_and(|found| self.flows.take_free_check(found, now.ticks()));
+        let free = found.is_some_and(|found| self.flows.take_free_check(found, ufrag, now.ticks()));
         if !free && !self.verifications.take() {
             return Err(Reason::VerifyBudget);
         }
