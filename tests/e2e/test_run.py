@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -530,6 +531,24 @@ def test_an_old_kernel_is_refused(
     assert script.wait(20) == 2
     assert "5.10.0-28-amd64" in script.text()
     assert "6.1 or newer" in script.text()
+
+
+def test_a_machine_without_io_uring_is_told_how_to_allow_it(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    cat = tmp_path / "cat"
+    cat.write_text(
+        f"""#!/bin/sh
+[ "$*" != /proc/sys/kernel/io_uring_disabled ] || {{ echo 2; exit 0; }}
+exec {shutil.which("cat")} "$@"
+"""
+    )
+    cat.chmod(0o755)
+    script = run(launch, bed, clone, {**environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert script.wait(20) == 2
+    assert "io_uring is disabled on this machine (kernel.io_uring_disabled = 2)" in script.text()
+    assert "sysctl -w kernel.io_uring_disabled=0" in script.text()
+    assert programs_in(bed) == {}
 
 
 def test_too_little_lockable_memory_is_named_with_the_fix(
