@@ -1,18 +1,14 @@
 // Calls from Firsthop's page in Chromium.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, afterEach, before, beforeEach, suite, test } from 'node:test';
+import { afterEach, beforeEach, suite, test } from 'node:test';
 
 import { violations } from './support/axe.js';
 import { launchChromium, person } from './support/chromium.js';
 import { CallPage, ONE_TURN } from './support/page.js';
-import { likeness, loudness, median, speak } from './support/sound.js';
-import { ADDRESS, Stack, UDP_PORT } from './support/stack.js';
+import { likeness, loudness, median } from './support/sound.js';
+import { ADDRESS, UDP_PORT } from './support/stack.js';
+import { stage } from './support/stage.js';
 import { until } from './support/until.js';
 
 /** What two passes through Opus and the browser's noise suppression leave of spoken sound; unrelated speech stays under 0.4. */
@@ -21,29 +17,12 @@ const ALIKE = 0.6;
 const PHASES = ['request', 'ice', 'dtls', 'channel', 'audio'];
 
 suite('Chromium', { timeout: 240_000 }, () => {
-  let folder;
-  let spoken;
-  let stack;
-  let browser;
+  const here = stage(({ file }) => launchChromium(file));
   let context;
   let pages;
 
-  before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'firsthop-voice-'));
-    spoken = speak(folder);
-    stack = await Stack.start();
-    browser = await launchChromium(spoken.file);
-  });
-
-  after(async () => {
-    await browser?.close();
-    await stack?.stop();
-    rmSync(folder, { recursive: true, force: true });
-    assert.deepEqual(stack.complaints(), []);
-  });
-
   beforeEach(async () => {
-    context = await person(browser);
+    context = await person(here.browser);
     pages = [];
   });
 
@@ -51,7 +30,7 @@ suite('Chromium', { timeout: 240_000 }, () => {
     // Closing the context alone would not tell the pages, nor would they the server.
     for (const page of pages) await page.leave();
     await context.close();
-    await stack.empty();
+    await here.stack.empty();
     for (const page of pages) assert.deepEqual(page.errors, []);
   });
 
@@ -80,7 +59,7 @@ suite('Chromium', { timeout: 240_000 }, () => {
     // More than one round of what the microphone plays, wherever it is now.
     const heard = await page.record(10);
     assert(loudness(heard) > 0.005, `loudness ${loudness(heard)}`);
-    const alike = likeness(spoken.samples, heard);
+    const alike = likeness(here.spoken.samples, heard);
     assert(Math.max(...alike) > ALIKE && median(alike) > ALIKE / 2, `likeness of each second: ${alike.map((one) => one.toFixed(2))}`);
   });
 
@@ -116,30 +95,30 @@ suite('Chromium', { timeout: 240_000 }, () => {
     const page = await open();
     await page.call();
     await page.soundGrows();
-    const [before, created] = [await page.turns(), await stack.sessionsCreated()];
-    await stack.killRelay();
-    await stack.startRelay();
+    const [before, created] = [await page.turns(), await here.stack.sessionsCreated()];
+    await here.stack.killRelay();
+    await here.stack.startRelay();
     await page.soundGrows();
     assert.equal((await page.state()).state, 'open');
     // No new description, no new handshake, no new session.
     assert.deepEqual(await page.turns(), before);
-    assert.equal(await stack.sessionsCreated(), created);
+    assert.equal(await here.stack.sessionsCreated(), created);
   });
 
   test('hanging up in the page ends the call on the server', async () => {
     const page = await open();
     await page.call();
-    assert.equal(await stack.sessions(), 1);
+    assert.equal(await here.stack.sessions(), 1);
     await page.press('primary');
     await page.reach('ended');
     assert.equal((await page.state()).end, 'hung-up');
-    await stack.empty();
+    await here.stack.empty();
   });
 
   test('hanging up on the server ends the call in the page', async () => {
     const page = await open();
     await page.call();
-    assert.equal(await stack.hangUp(await page.text('call-id')), 200);
+    assert.equal(await here.stack.hangUp(await page.text('call-id')), 200);
     await page.reach('ended');
     assert.equal((await page.state()).end, 'server-ended');
     // The page does not hang up once more.
@@ -154,7 +133,7 @@ suite('Chromium', { timeout: 240_000 }, () => {
     const first = await page.text('call-id');
     await page.page.reload();
     await page.reach('idle');
-    await stack.empty();
+    await here.stack.empty();
     await page.call();
     await page.soundGrows();
     assert.notEqual(await page.text('call-id'), first);
@@ -166,11 +145,11 @@ suite('Chromium', { timeout: 240_000 }, () => {
     await first.call();
     await second.page.bringToFront();
     await second.call();
-    assert.equal(await stack.sessions(), 2);
+    assert.equal(await here.stack.sessions(), 2);
     await Promise.all([first.soundGrows(), second.soundGrows()]);
     await second.press('primary');
     await second.reach('ended');
-    await until('one session is left', async () => (await stack.sessions()) === 1, 10);
+    await until('one session is left', async () => (await here.stack.sessions()) === 1, 10);
     await first.soundGrows();
     assert.equal((await first.state()).state, 'open');
   });

@@ -41,6 +41,7 @@ function playInstead(base64) {
     const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
     const player = new Audio(URL.createObjectURL(new Blob([bytes], { type: 'audio/wav' })));
     const stream = player.mozCaptureStream();
+    player.loop = true;
     await player.play();
     // It must live as long as the page.
     globalThis.player = player;

@@ -11,16 +11,28 @@ export const RATE = 8_000;
 const SENTENCE = 'The quick brown fox jumps over the lazy dog while the band plays on';
 
 /**
+ * Makes a WAV of spoken text in a folder. Returns its path, and its samples at RATE.
+ *
+ * @param {string} text
+ * @param {{folder: string, name: string, rate: number, effects?: string[]}} how `effects` of sox are in the WAV and not in the samples
+ */
+export function say(text, { folder, name, rate, effects = [] }) {
+  const [raw, file, narrow] = ['raw', '', 'narrow'].map((kind) => join(folder, `${name}${kind && '.'}${kind}.wav`));
+  execFileSync('espeak-ng', ['-s', '150', '-w', raw, text]);
+  execFileSync('sox', [raw, '-r', String(rate), '-c', '1', '-b', '16', file, 'norm', '-6', ...effects]);
+  execFileSync('sox', [raw, '-r', String(RATE), '-c', '1', '-b', '16', narrow, 'norm', '-6']);
+  return { file, samples: samplesOf(readFileSync(narrow)) };
+}
+
+/**
  * Makes a WAV of the sentence with silence around it, which a browser plays over and over as its microphone.
  * Returns its path, and the sentence's samples at RATE; and the path of a smaller WAV of three rounds.
  */
 export function speak(folder) {
-  const [raw, spoken, narrow, rounds] = ['raw.wav', 'spoken.wav', 'narrow.wav', 'rounds.wav'].map((name) => join(folder, name));
-  execFileSync('espeak-ng', ['-s', '150', '-w', raw, SENTENCE]);
-  execFileSync('sox', [raw, '-r', '48000', '-c', '1', '-b', '16', spoken, 'norm', '-6', 'pad', '0.5', '2.5']);
-  execFileSync('sox', [raw, '-r', String(RATE), '-c', '1', '-b', '16', narrow, 'norm', '-6']);
-  execFileSync('sox', [spoken, '-r', '16000', rounds, 'repeat', '2']);
-  return { file: spoken, rounds, samples: samplesOf(readFileSync(narrow)) };
+  const rounds = join(folder, 'rounds.wav');
+  const spoken = say(SENTENCE, { folder, name: 'spoken', rate: 48_000, effects: ['pad', '0.5', '2.5'] });
+  execFileSync('sox', [spoken.file, '-r', '16000', rounds, 'repeat', '2']);
+  return { ...spoken, rounds };
 }
 
 /** The samples of a 16-bit mono WAV, between -1 and 1. */

@@ -4,14 +4,17 @@
 
 It hears a turn by its loudness (so that an interruption is one), answers each with the sound of the WAV, and keeps the
 books that a test compares with what the client received: every event, either way, is one line of JSON on its output,
-with the time of the monotonic clock, which is the same in every namespace. A session with tools calls the first of them
-at its first turn. The client's own event `test.disconnect` makes it drop the connection without a word.
+with the time of the monotonic clock, which is the same in every namespace, and that of the wall, which a browser has
+too. An event's time is that at which it has left, or has come. It speaks PCM and both laws of G.711, as the session has
+it. A session with tools calls the first of them at its first turn. The client's own event `test.disconnect` makes it
+drop the connection without a word.
 """
 
 import argparse
 import array
 import asyncio
 import base64
+import bisect
 import hashlib
 import itertools
 import json
@@ -22,14 +25,55 @@ import wave
 from pathlib import Path
 from typing import Any
 
+#: 16-bit samples.
+Samples = array.array
 RATE = 24_000
 #: RFC 6455, section 1.3.
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
-#: One delta of audio, in samples: 100 ms.
-DELTA = RATE // 10
+#: Of the samples of G.711.
+NARROW = 8_000
+#: One delta of audio.
+DELTA_MS = 100
 #: Speech is louder than this for so many milliseconds, and its end is so many without.
 LOUD, BEGINS_MS, ENDS_MS = 600.0, 60, 500
+
+
+def _mu_law(code: int) -> int:
+    code ^= 0xFF
+    value = (((code & 0xF) << 3) + 132 << (code >> 4 & 7)) - 132
+    return -value if code & 0x80 else value
+
+
+def _a_law(code: int) -> int:
+    code ^= 0x55
+    segment, value = code >> 4 & 7, ((code & 0xF) << 4) + 8
+    value = value + 256 << segment - 1 if segment else value
+    return value if code & 0x80 else -value
+
+
+#: What each byte of a law stands for (ITU-T G.711), in samples of 16 bits.
+LAWS = {
+    "audio/pcmu": [_mu_law(code) for code in range(256)],
+    "audio/pcma": [_a_law(code) for code in range(256)],
+}
+
+
+def to_samples(payload: bytes, form: str) -> Samples:
+    """The samples of audio in a form of the protocol's."""
+    table = LAWS.get(form)
+    return array.array("h", payload) if table is None else array.array("h", [table[byte] for byte in payload])
+
+
+def to_payload(samples: Samples, form: str) -> bytes:
+    """Samples of RATE in a form of the protocol's; those of G.711 are the mean of each three."""
+    table = LAWS.get(form)
+    if table is None:
+        return samples.tobytes()
+    order = sorted(range(256), key=lambda code: table[code])
+    values = [table[code] for code in order]
+    means = (sum(samples[at : at + 3]) // 3 for at in range(0, len(samples) - 2, 3))
+    return bytes(order[min(bisect.bisect_left(values, mean), 255)] for mean in means)
 
 
 class Gone(Exception):
@@ -55,9 +99,12 @@ class WebSocket:
         self._writer.write(f"{answer}Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}\r\n\r\n".encode())
         return True
 
-    async def send(self, text: str) -> None:
-        """Sends a text message, and waits as long as the client takes it slowly."""
+    def send(self, text: str) -> None:
+        """Sends a text message; `drain` should follow."""
         self._frame(TEXT, text.encode())
+
+    async def drain(self) -> None:
+        """Waits as long as the client takes slowly what was sent."""
         await self._writer.drain()
 
     def _frame(self, opcode: int, payload: bytes) -> None:
@@ -105,7 +152,7 @@ class WebSocket:
 class Session:
     """One conversation."""
 
-    def __init__(self, socket: WebSocket, answer: bytes, beta: bool) -> None:
+    def __init__(self, socket: WebSocket, answer: Samples, beta: bool) -> None:
         self._socket, self._answer, self._beta = socket, answer, beta
         self._ids = itertools.count(1)
         self._config: dict[str, Any] = {"type": "realtime", "id": f"sess_{id(self):x}", "audio": {}}
@@ -127,8 +174,9 @@ class Session:
 
     async def _say(self, kind: str, **members: Any) -> None:
         event = {"type": kind, "event_id": f"event_{next(self._ids)}", **members}
+        self._socket.send(json.dumps(event))
         note("out", {**event, "delta": len(event["delta"])} if "audio.delta" in kind else event)
-        await self._socket.send(json.dumps(event))
+        await self._socket.drain()
 
     async def _take(self, event: dict[str, Any]) -> None:
         kind = event["type"]
@@ -149,9 +197,15 @@ class Session:
         elif kind == "test.disconnect":
             raise Gone("as asked")
 
-    async def _hear(self, pcm: bytes) -> None:
-        samples = array.array("h", pcm)
-        ms = len(samples) * 1000 // RATE
+    def _form(self, way: str) -> str:
+        """The form of audio, "input" or "output"."""
+        form = self._config["audio"].get(way, {}).get("format", {})
+        return str(form.get("type", "audio/pcm"))
+
+    async def _hear(self, payload: bytes) -> None:
+        form = self._form("input")
+        samples = to_samples(payload, form)
+        ms = len(samples) * 1000 // (NARROW if form in LAWS else RATE)
         self._heard_ms += ms
         loud = math.sqrt(sum(s * s for s in samples) / max(1, len(samples))) > LOUD
         self._loud_ms = self._loud_ms + ms if loud else 0
@@ -187,8 +241,11 @@ class Session:
         else:
             name = "response.audio" if self._beta else "response.output_audio"
             part = {**of_it, "content_index": 0}
-            for at in range(0, len(self._answer), 2 * DELTA):
-                delta = base64.b64encode(self._answer[at : at + 2 * DELTA]).decode()
+            form = self._form("output")
+            answer = to_payload(self._answer, form)
+            step = (NARROW if form in LAWS else 2 * RATE) * DELTA_MS // 1000
+            for at in range(0, len(answer), step):
+                delta = base64.b64encode(answer[at : at + step]).decode()
                 await self._say(f"{name}.delta", **part, delta=delta)
             await self._say(f"{name}_transcript.done", **part, transcript="spoken")
             await self._say(f"{name}.done", **part)
@@ -197,14 +254,15 @@ class Session:
 
 def note(direction: str, event: dict[str, Any]) -> None:
     """Writes an event into the books."""
-    print(json.dumps({"time": time.monotonic(), "direction": direction, "event": event}), flush=True)
+    now = {"time": time.monotonic(), "wall": time.time()}
+    print(json.dumps({**now, "direction": direction, "event": event}), flush=True)
 
 
-def load(path: Path) -> bytes:
+def load(path: Path) -> Samples:
     """The samples of a WAV."""
     with wave.open(str(path)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2), path
-        return file.readframes(file.getnframes())
+        return array.array("h", file.readframes(file.getnframes()))
 
 
 async def main() -> None:

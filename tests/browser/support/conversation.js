@@ -1,0 +1,119 @@
+// A long conversation with a model server by OpenAI's SDK, in whatever browser: a tool is called, the user interrupts, again and again, and
+// it goes on. What a person would hear of it is judged by the packets that the browser receives.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { ModelServer } from './model-server.js';
+import { interruption, missing, runs } from './packets.js';
+import { recordIn } from './page.js';
+import { MODULES, sdkPage } from './sdk.js';
+import { serve } from './site.js';
+import { likeness, RATE, samplesFrom } from './sound.js';
+import { stage } from './stage.js';
+import { until } from './until.js';
+
+/** A client that has been gone for longer would have been lost: more than twice a consent's life (RFC 7675: 30 seconds). */
+const HELD_SECONDS = 72;
+
+/** How long after the model's event the last packet of what it interrupts may come, in milliseconds. */
+const LATEST = 60;
+
+/** By how much the model may be told another time than was sent, in milliseconds. */
+const INEXACT = 40;
+
+/** As in chromium.test.js. */
+const ALIKE = 0.6;
+
+const AGENT = `{
+  name: 'Guide',
+  instructions: 'Be brief.',
+  tools: [
+    tool({
+      name: 'weather',
+      description: 'Tells the weather.',
+      parameters: { type: 'object', properties: {}, required: [], additionalProperties: false },
+      strict: true,
+      execute: async () => 'sunny',
+    }),
+  ],
+}`;
+const TELL_OF_TOOLS = "session.on('agent_tool_end', (_context, _agent, { name }, result) => console.log('tool', name, result));";
+
+/**
+ * The test, and the stage for it.
+ *
+ * @param {(spoken: {file: string}) => Promise<object>} launch starts the browser
+ * @param {(browser: object, spoken: object) => Promise<object>} open opens a page whose microphone says its sentence over and over, with
+ *   watchPeers and watchPackets in it
+ */
+export function conversation(launch, open) {
+  const here = stage(launch, (folder) => ModelServer.start(folder));
+
+  test("OpenAI's Agents SDK runs a tool call, is interrupted and goes on, for more than 70 seconds", async (t) => {
+    const model = here.behind;
+    const site = await serve(await sdkPage(AGENT, TELL_OF_TOOLS), MODULES);
+    const page = await open(here.browser, here.spoken);
+    const [said, errors] = [[], []];
+    page.on('console', (message) => (message.type() === 'error' ? errors : said).push(message.text()));
+    page.on('pageerror', (error) => errors.push(`not caught: ${error.message}`));
+    const account = () => JSON.stringify({ said, errors });
+    const count = (type) => said.filter((one) => one === type).length;
+    const began = Date.now();
+    await page.goto(site.url);
+
+    await until('the tool has run', () => said.includes('tool weather sunny'), 40, account);
+    await until('the answer begins', () => count('output_audio_buffer.started') >= 1, 40, account);
+    const [{ event: result }] = model.events('in', 'conversation.item.create');
+    assert.equal(result.item.output, 'sunny');
+
+    // The microphone says its sentence over and over: each round interrupts the answer to the one before.
+    await until('an interruption', () => count('output_audio_buffer.cleared') >= 1, 30, account);
+    await until('it goes on', () => count('output_audio_buffer.started') >= 2, 30, account);
+    const heard = samplesFrom(await page.evaluate(recordIn, 12));
+    // It ends while the user speaks: nothing is said meanwhile, for seconds.
+    const cut = () => count('output_audio_buffer.cleared');
+    const held = () => Date.now() - began > 1000 * HELD_SECONDS && cut() >= 5 && cut() === count('output_audio_buffer.started');
+    await until(`the call has lasted ${HELD_SECONDS} s`, held, 2 * HELD_SECONDS, account);
+    const packets = await page.evaluate(() => globalThis.packets);
+    const turns = await page.evaluate(() => globalThis.turns.filter((turn) => turn.startsWith('connection')));
+    assert.deepEqual(turns, ['connection connecting', 'connection connected']);
+    assert(!said.includes('response.output_audio.delta'), 'audio goes by the track');
+    await page.evaluate(() => globalThis.hangUp());
+    await here.stack.empty();
+    assert.deepEqual(errors, []);
+    await site.close();
+
+    // Every packet came, and each answer in one go; and it is the answer that is heard.
+    assert.equal(missing(packets), 0);
+    const answers = runs(packets);
+    assert(answers.length === cut(), `${answers.length} runs of packets for ${cut()} answers`);
+    const alike = likeness(model.answer.subarray(0, 2 * RATE), heard);
+    t.diagnostic(`likeness of the answer's seconds to what is heard: ${alike.map((one) => one.toFixed(2))}`);
+    assert(Math.max(...alike) > ALIKE && Math.min(...alike) > ALIKE / 2);
+
+    judge(t, model, answers);
+  });
+}
+
+/** Each answer was interrupted: at once, and the model knows how much of it was sent. */
+function judge(t, model, answers) {
+  const truncated = model.events('in', 'conversation.item.truncate');
+  assert.equal(new Set(truncated.map(({ event }) => event.item_id)).size, answers.length, 'each item is cut once');
+  assert.equal(truncated.length, answers.length);
+  const spoke = model.events('out', 'input_audio_buffer.speech_started');
+  const found = [];
+  for (const [n, answer] of answers.entries()) {
+    const cause = spoke.findLast(({ wall }) => wall <= truncated[n].wall);
+    const one = interruption(answer, 1000 * cause.wall);
+    if (one) found.push({ ...one, told: truncated[n].event.audio_end_ms });
+  }
+  const list = (pick) => found.map((one) => pick(one).toFixed(0)).join(' ');
+  t.diagnostic(`milliseconds from the model's event to the last packet of what it interrupts, as it arrived: ${list((one) => one.arrived)}`);
+  t.diagnostic(`the same by the packet's place among those that were sent: ${list((one) => one.paced)}`);
+  t.diagnostic(`milliseconds that the model was told of too much: ${list((one) => one.told - one.sent)}`);
+  // A machine so busy that the silence itself was left out hides an interruption.
+  assert(found.length >= answers.length / 2, `${found.length} of ${answers.length} interruptions are to be seen`);
+  assert(found.every((one) => one.paced <= LATEST), 'the last packet comes too late');
+  assert(found.every((one) => Math.abs(one.told - one.sent) <= INEXACT), 'the model is told another time than was sent');
+}
