@@ -118,7 +118,7 @@ class Voice(MediaStreamTrack):
 
 
 class Caller:
-    """One client of one call."""
+    """One client of one call; with `whip`, the name of an application, one that is listened to and hears nothing."""
 
     def __init__(
         self,
@@ -128,7 +128,9 @@ class Caller:
         key: str = "dev",
         repeat: bool = False,
         codec: str | None = None,
+        whip: str | None = None,
     ) -> None:
+        self._whip = whip
         self._namespace = namespace
         self._repeat = repeat
         self._url = url
@@ -172,16 +174,17 @@ class Caller:
         # The default configuration names a public STUN server; there is no such thing here.
         peer = self._peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._voice = Voice(self._samples, self._repeat)
-        peer.addTrack(self._voice)
+        peer.addTransceiver(self._voice, direction="sendrecv" if self._whip is None else "sendonly")
         if self._codec is not None:
             # The offer then has this codec and no other.
             codecs = RTCRtpSender.getCapabilities("audio").codecs
             wanted = [codec for codec in codecs if codec.mimeType == self._codec]
             peer.getTransceivers()[0].setCodecPreferences(wanted)
-        channel = peer.createDataChannel("oai-events")
-        self._channel: RTCDataChannel = channel
-        channel.on("message", self._event)
-        peer.on("track", self._track)
+        if self._whip is None:
+            channel = peer.createDataChannel("oai-events")
+            self._channel: RTCDataChannel = channel
+            channel.on("message", self._event)
+            peer.on("track", self._track)
 
         def state() -> None:
             with self._news:
@@ -199,7 +202,8 @@ class Caller:
         return self.answer
 
     def _post(self, offer: str) -> Answer:
-        return request(self._url, "POST", "/v1/realtime/calls", offer, key=self._key)
+        path = "/v1/realtime/calls" if self._whip is None else f"/whip/{self._whip}"
+        return request(self._url, "POST", path, offer, key=self._key)
 
     def accept(self, sdp: str | None = None) -> None:
         """Takes the answer (or `sdp` in its place); connecting begins."""
@@ -227,8 +231,9 @@ class Caller:
     def hang_up(self) -> Answer:
         """Ends the call through signaling, as an app does."""
         assert self.answer is not None
-        path = self.answer.headers["location"] + "/hangup"
-        return self._do(asyncio.to_thread(request, self._url, "POST", path, "", None, self._key), 30)
+        location = self.answer.headers["location"]
+        method, path = ("POST", f"{location}/hangup") if self._whip is None else ("DELETE", location)
+        return self._do(asyncio.to_thread(request, self._url, method, path, "", None, self._key), 30)
 
     def send(self, event: dict[str, Any]) -> None:
         """Sends an event up the channel."""
