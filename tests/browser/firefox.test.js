@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, suite, test } from 'node:test';
 
 import { launchFirefox, tab, TONE } from './support/firefox.js';
-import { CallPage, ONE_TURN } from './support/page.js';
+import { callWith, CallPage, mediaOf, OFFERS, ONE_TURN } from './support/page.js';
 import { likeness, loudest, loudness, median, shareOfTone, stretches } from './support/sound.js';
-import { ADDRESS, UDP_PORT } from './support/stack.js';
+import { ADDRESS, KEY, UDP_PORT, URL_OF_API } from './support/stack.js';
 import { stage } from './support/stage.js';
 import { until } from './support/until.js';
 
@@ -100,5 +100,12 @@ suite('Firefox', { timeout: 240_000 }, () => {
     await page.page.reload();
     await page.reach('idle');
     await here.stack.empty();
+  });
+
+  test('offers of every kind are answered so that Firefox connects', async () => {
+    for (const kind of OFFERS) {
+      const media = await page.page.evaluate(callWith, { url: URL_OF_API, key: KEY, kind });
+      assert.deepEqual(media, mediaOf(kind, 109), kind);
+    }
   });
 });

@@ -156,6 +156,50 @@ export class CallPage {
   }
 }
 
+/** What a page may offer: audio alone, with a channel, with a channel and video, and with no codec but PCMU. */
+export const OFFERS = ['audio', 'data', 'video', 'pcmu'];
+
+/**
+ * Runs in a page: makes a call by an offer of this kind, waits until it is connected and ends it. Returns the answer's media lines, of video
+ * alone that it is refused: which codecs are listed then is the browser's own affair.
+ */
+export async function callWith({ url, key, kind }) {
+  const peer = new RTCPeerConnection();
+  const audio = peer.addTransceiver('audio', { streams: [new MediaStream()] });
+  if (kind === 'video') peer.addTransceiver('video');
+  if (kind === 'pcmu') {
+    const { codecs } = RTCRtpReceiver.getCapabilities('audio');
+    audio.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === 'audio/PCMU'));
+  }
+  const greeted = new Promise((resolve) => {
+    if (kind === 'audio') resolve();
+    else peer.createDataChannel('oai-events').addEventListener('message', resolve);
+  });
+  const connected = new Promise((resolve, reject) => {
+    peer.addEventListener('connectionstatechange', () => {
+      if (peer.connectionState === 'connected') resolve();
+      if (peer.connectionState === 'failed') reject(new Error('the connection failed'));
+    });
+  });
+  await peer.setLocalDescription();
+  const headers = { Authorization: `Bearer ${key}`, 'Content-Type': 'application/sdp' };
+  const { sdp: body } = peer.localDescription;
+  const response = await fetch(`${url}/v1/realtime/calls`, { method: 'POST', headers, body });
+  const answer = await response.text();
+  if (response.status !== 201) throw new Error(`${response.status}: ${answer}`);
+  await peer.setRemoteDescription({ type: 'answer', sdp: answer });
+  await Promise.all([connected, greeted]);
+  await fetch(new URL(response.headers.get('Location'), url), { method: 'DELETE', headers });
+  peer.close();
+  return answer.match(/^m=.*$/gm).map((line) => line.trim().replace(/^(m=video 0) .*/, '$1'));
+}
+
+/** What an answer has to say to each of them, given the browser's payload type of Opus. */
+export function mediaOf(kind, opus) {
+  const [audio, channel] = [`m=audio 3478 UDP/TLS/RTP/SAVPF ${opus}`, 'm=application 3478 UDP/DTLS/SCTP webrtc-datachannel'];
+  return { audio: [audio], data: [audio, channel], video: [audio, 'm=video 0', channel], pcmu: ['m=audio 3478 UDP/TLS/RTP/SAVPF 0', channel] }[kind];
+}
+
 /** Records the page's `<audio>` and gives it as base64 of 16-bit samples at 8 kHz. Runs in the page. */
 export async function recordIn(seconds) {
   const { srcObject } = document.querySelector('audio');

@@ -117,6 +117,11 @@ export class Stack {
     return total(await scrape(5080), 'firsthop_transceiver_sessions_created_total');
   }
 
+  /** How many ICE restarts it has carried out. */
+  async iceRestarts() {
+    return total(await scrape(5080), 'firsthop_transceiver_ice_restarts_total');
+  }
+
   /** How many flows the relay has. */
   async flows() {
     return total(await scrape(9101), 'firsthop_relay_flows');
