@@ -1,4 +1,4 @@
-"""Two transceivers: one drains under a call, and calls are spread evenly over both."""
+"""Two transceivers, two replicas: one drains under a call, calls are spread evenly, either replica serves a call."""
 
 import concurrent.futures
 import signal
@@ -8,14 +8,17 @@ import numpy as np
 
 from firsthop import metrics, session
 from firsthop.audio import Samples
-from firsthop.caller import Caller
+from firsthop.caller import Answer, Caller, request
 from firsthop.metrics import Metrics
 from firsthop.processes import Program
 from firsthop.stack import READY_SECONDS, TRANSCEIVER_CONTROL, Stack, sessions
 from firsthop.waiting import until
 from test_call import alike
+from test_whip import FRAGMENT, credentials
 
 SECOND_CONTROL, SECOND_TRUNK = 5_082, 5_002
+SECOND_PORT = 8_081
+SECOND_URL = f"http://127.0.0.1:{SECOND_PORT}"
 CALLS = 1_000
 
 
@@ -38,6 +41,18 @@ def start_with_two(stack: Stack) -> Program:
 
     until("signaling knows both transceivers", both_are_polled, READY_SECONDS)
     return second
+
+
+def start_second_replica(stack: Stack) -> None:
+    """Starts one more signaling, which only the server itself reaches."""
+    more = {"listen": f"127.0.0.1:{SECOND_PORT}", "metrics": "127.0.0.1:9104"}
+    stack.start_another("signaling", {**stack.signaling_settings, **more})
+
+    def both_are_polled() -> bool:
+        page = metrics.scrape(stack.bed.server, 9_104)
+        return page.total("firsthop_signaling_transceivers", standing="ready") == 2
+
+    until("the second replica knows both transceivers", both_are_polled, READY_SECONDS)
 
 
 def test_a_drained_transceiver_keeps_its_call_and_ends_after_it(
@@ -72,16 +87,50 @@ def test_a_drained_transceiver_keeps_its_call_and_ends_after_it(
     assert rest.wait(10) == 0
 
 
+def test_a_call_is_restarted_and_ended_through_the_other_replica_and_goes_on_between(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples
+) -> None:
+    second = start_with_two(stack)
+    start_second_replica(stack)
+    call = caller(samples=sentence, repeat=True)
+    call.call()
+    call.speak()
+    assert call.answer is not None
+    location = call.answer.headers["location"]
+
+    def ask(method: str, path: str, body: str = "", kind: str | None = None, **headers: str) -> Answer:
+        """Asks the replica that did not make the call."""
+        return stack.bed.server.call(lambda: request(SECOND_URL, method, path, body, kind, headers=headers))
+
+    def restarts() -> list[int]:
+        """How many the owner has carried out, and how many the other transceiver."""
+        pages = [stack.transceiver_metrics(), second_metrics(stack)]
+        pages.sort(key=sessions, reverse=True)
+        assert [sessions(page) for page in pages] == [1, 0]
+        return [int(page.total("firsthop_transceiver_ice_restarts_total")) for page in pages]
+
+    assert restarts() == [0, 0]
+    tags, ufrags = [call.answer.headers["etag"]], [call.server_credentials()[0]]
+    for number in (1, 2):
+        answer = call.restart_ice(lambda body: ask("PATCH", location, body, FRAGMENT, **{"If-Match": "*"}))
+        tags.append(answer.headers["etag"])
+        ufrags.append(credentials(answer.body)[0])
+        until("the owner counts it", lambda number=number: restarts() == [number, 0], 10)
+        # The call goes on, on the path that was nominated with the new credentials: what is heard now is said now.
+        assert alike(call.listen(4, 15), sentence)
+    assert len(set(tags)) == len(set(ufrags)) == 3
+    assert call.states[-1] == "connected"
+    assert ask("PATCH", location, kind=FRAGMENT, **{"If-Match": tags[1]}).status == 412
+
+    assert ask("DELETE", location).status == 200
+    until("the owner has ended it", lambda: stack.sessions() + sessions(second_metrics(stack)) == 0, 10)
+    assert call.hang_up().status == 404
+    assert second.running()
+
+
 def test_two_replicas_spread_a_thousand_calls_evenly_over_two_transceivers(stack: Stack) -> None:
-    second_url = "http://127.0.0.1:8081"
     start_with_two(stack)
-    more = {"listen": "127.0.0.1:8081", "metrics": "127.0.0.1:9104"}
-    stack.start_another("signaling", {**stack.signaling_settings, **more})
-    until(
-        "the second replica is ready to place calls",
-        lambda: metrics.get(stack.bed.server, 8_081, "/readyz")[0] == 200,
-        READY_SECONDS,
-    )
+    start_second_replica(stack)
 
     def clients(url: str) -> None:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -89,7 +138,7 @@ def test_two_replicas_spread_a_thousand_calls_evenly_over_two_transceivers(stack
 
     with concurrent.futures.ThreadPoolExecutor(2) as replicas:
         first = replicas.submit(stack.bed.client.call, lambda: clients(stack.url), 100)
-        second = replicas.submit(stack.bed.server.call, lambda: clients(second_url), 100)
+        second = replicas.submit(stack.bed.server.call, lambda: clients(SECOND_URL), 100)
         first.result()
         second.result()
 

@@ -11,10 +11,11 @@ import fractions
 import http.client
 import json
 import re
+import secrets
 import threading
 import time
 import urllib.parse
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -235,6 +236,29 @@ class Caller:
         method, path = ("POST", f"{location}/hangup") if self._whip is None else ("DELETE", location)
         return self._do(asyncio.to_thread(request, self._url, method, path, "", None, self._key), 30)
 
+    def restart_ice(self, patch: Callable[[str], Answer]) -> Answer:
+        """Restarts ICE, with a fragment that `patch` brings to signaling (RFC 9725 section 4.3.2).
+
+        aiortc cannot; so its connection is given new credentials where it stands, and nominates its pair with them.
+        """
+        fresh = secrets.token_hex(4), secrets.token_hex(12)
+        answer = patch(f"a=ice-ufrag:{fresh[0]}\r\na=ice-pwd:{fresh[1]}\r\n")
+        assert answer.status == 200, answer.body
+        self._do(self._nominate_anew(fresh, _credentials(answer.body)), 20)
+        return answer
+
+    async def _nominate_anew(self, local: tuple[str, str], remote: tuple[str, str]) -> None:
+        connection = self._ice()
+        connection._local_username, connection._local_password = local
+        connection.remote_username, connection.remote_password = remote
+        for pair in connection._nominated.values():
+            check = connection.build_request(pair, nominate=True)
+            await pair.protocol.request(check, pair.remote_addr, integrity_key=remote[1].encode())
+
+    def _ice(self) -> Any:
+        assert self._peer is not None
+        return self._peer.sctp.transport.transport._connection  # type: ignore[union-attr]
+
     def send(self, event: dict[str, Any]) -> None:
         """Sends an event up the channel."""
         self._loop.call_soon_threadsafe(self._channel.send, json.dumps(event))
@@ -371,9 +395,7 @@ class Caller:
         """Local and remote address of the pair that ICE has selected."""
 
         async def look() -> tuple[tuple[str, int], tuple[str, int]]:
-            assert self._peer is not None
-            connection = self._peer.sctp.transport.transport._connection  # type: ignore[union-attr]
-            pair = connection._nominated[1]
+            pair = self._ice()._nominated[1]
             return pair.local_addr, pair.remote_addr
 
         return self._do(look(), 5)
