@@ -10,11 +10,13 @@
 //! | [`flood`] | junk at the highest rate, beside live calls |
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
+//! | [`call`] | whole calls, with ICE, DTLS and SRTP |
 //! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
 //! | [`mmsg`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod bench;
 pub mod burst;
+pub mod call;
 pub mod counters;
 pub mod crowd;
 pub mod flood;

@@ -7,6 +7,8 @@ use firsthop_perf::forward::ForwardPlan;
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::{floor, forward};
 
+mod call_command;
+mod capacity_command;
 mod commands;
 
 /// Load generators for Firsthop.
@@ -21,6 +23,17 @@ struct Cli {
 enum Command {
     /// Load a relay that runs on this machine, in an open loop; stand-in owners receive.
     Relay(commands::RelayArgs),
+    /// Place calls with ICE, DTLS and SRTP of their own, and say how they fared.
+    #[command(alias = "calls")]
+    Call(call_command::CallArgs),
+    /// Find out how many calls a transceiver carries, what a session holds, and what many short calls leave behind.
+    Capacity(capacity_command::CapacityArgs),
+    /// Say how much memory WebRTC engines alone take (a floor; `capacity` starts it).
+    Engines {
+        /// How many.
+        #[arg(long, default_value_t = 500)]
+        sessions: u32,
+    },
     /// Compare a relay with the kernel's floors and with other relays, and write a report.
     Bench(commands::BenchArgs),
     /// Receive packets and throw them away (a floor; the bench starts it).
@@ -83,6 +96,9 @@ impl From<ForwardArgs> for ForwardPlan {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Relay(args) => commands::relay(&args),
+        Command::Call(args) => call_command::call(&args),
+        Command::Capacity(args) => capacity_command::capacity(&args),
+        Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
         Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
         Command::FloorSend {

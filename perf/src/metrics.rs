@@ -1,4 +1,4 @@
-//! What a relay says of itself: its `/metrics`, read over HTTP/1.1 with nothing but a socket.
+//! What programs say of themselves: their `/metrics`, read over HTTP/1.1 with nothing but a socket.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -9,7 +9,31 @@ use std::time::Duration;
 #[derive(Clone, Default, Debug)]
 pub struct Metrics(BTreeMap<String, u64>);
 
-const PREFIX: &str = "firsthop_relay_";
+/// What the names of a relay's metrics begin with.
+const RELAY: &str = "firsthop_relay_";
+
+/// What those of a transceiver begin with.
+pub const TRANSCEIVER: &str = "firsthop_transceiver_";
+
+/// Asks for a page, without a key; returns the answer with its head.
+///
+/// # Errors
+/// Nobody answers with 200.
+pub fn get(address: SocketAddrV4, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    if text.starts_with("HTTP/1.1 200") {
+        Ok(text)
+    } else {
+        Err(io::Error::other(format!("{address} has no {path}")))
+    }
+}
 
 impl Metrics {
     /// Asks the relay.
@@ -17,24 +41,25 @@ impl Metrics {
     /// # Errors
     /// It does not answer.
     pub fn read(admin: SocketAddrV4) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(admin)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        if !text.starts_with("HTTP/1.1 200") {
-            return Err(io::Error::other("no metrics there"));
-        }
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&get(admin, "/metrics")?))
+    }
+
+    /// Asks a transceiver, at its control port.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn read_transceiver(control: SocketAddrV4) -> io::Result<Self> {
+        Ok(Self::parse_of(TRANSCEIVER, &get(control, "/metrics")?))
     }
 
     pub(crate) fn parse(text: &str) -> Self {
+        Self::parse_of(RELAY, text)
+    }
+
+    fn parse_of(prefix: &str, text: &str) -> Self {
         let mut samples = BTreeMap::new();
         for line in text.lines() {
-            if let Some(line) = line.strip_prefix(PREFIX)
+            if let Some(line) = line.strip_prefix(prefix)
                 && let Some((name, value)) = line.rsplit_once(' ')
                 && let Ok(value) = value.parse::<f64>()
             {
@@ -164,6 +189,15 @@ mod tests {
         assert_eq!(drops.get("empty"), Some(&4));
         assert_eq!(drops.get("kernel_public"), Some(&2));
         assert_eq!(drops.len(), 2);
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let text =
+            "firsthop_transceiver_sessions{worker=\"0\"} 3\nfirsthop_relay_flows{core=\"0\"} 4\n";
+        assert_eq!(Metrics::parse_of(TRANSCEIVER, text).sum("sessions"), 3);
+        assert_eq!(Metrics::parse(text).sum("sessions"), 0);
+        assert_eq!(Metrics::parse(text).sum("flows"), 4);
     }
 
     fn buckets(of: &[(&str, &str, u64)]) -> Metrics {

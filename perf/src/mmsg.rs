@@ -8,8 +8,9 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr;
+use std::time::Duration;
 
 /// How many datagrams one call moves at the most.
 pub const BATCH: usize = 64;
@@ -51,6 +52,78 @@ fn to_name(address: SocketAddrV4) -> libc::sockaddr_in {
     }
 }
 
+/// Room for the control messages of one datagram received: an `in_pktinfo` and a `timespec`, with their headers, and some.
+const DETAILS_LEN: usize = 128;
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct DetailsRoom([u8; DETAILS_LEN]);
+
+/// What the kernel says about a datagram beside its sender, on a socket that was [asked to](tell_details).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Details {
+    /// The address that it was sent to.
+    pub to: Ipv4Addr,
+    /// When it reached this machine, in nanoseconds since the Unix epoch: it does not matter when the program looks.
+    pub at_nanos: u64,
+}
+
+/// Lets the kernel tell [`Details`] of what a socket receives.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn tell_details(socket: &UdpSocket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    for (level, name) in [
+        (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    ] {
+        // SAFETY: the socket is open; the value is an int of the length given, and outlives the call.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                level,
+                name,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until one of these descriptors is readable, or for so long.
+///
+/// # Errors
+/// What the kernel says, but for an interruption.
+pub fn wait(descriptors: &[RawFd], longest: Duration) -> io::Result<()> {
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let longest = libc::timespec {
+        tv_sec: longest.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(longest.subsec_nanos()),
+    };
+    // SAFETY: as many pollfds as the length says, and a timespec; both outlive the call. No signal mask.
+    let result = unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            &raw const longest,
+            ptr::null(),
+        )
+    };
+    checked(result).map(|_| ())
+}
+
 /// Buffers to receive up to [`BATCH`] datagrams at a time.
 pub struct Inbox {
     len: usize,
@@ -58,6 +131,8 @@ pub struct Inbox {
     names: Vec<libc::sockaddr_in>,
     vectors: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
+    /// One per message, where details are asked for; else empty.
+    details: Vec<DetailsRoom>,
     count: usize,
 }
 
@@ -79,7 +154,17 @@ impl Inbox {
                 })
                 .collect(),
             messages: (0..BATCH).map(|_| empty_message()).collect(),
+            details: Vec::new(),
             count: 0,
+        }
+    }
+
+    /// The same with room for [`Details`].
+    #[must_use]
+    pub fn with_details(len: usize) -> Self {
+        Self {
+            details: vec![DetailsRoom([0; DETAILS_LEN]); BATCH],
+            ..Self::new(len)
         }
     }
 
@@ -100,6 +185,10 @@ impl Inbox {
             message.msg_hdr.msg_iovlen = 1;
             message.msg_hdr.msg_name = (&raw mut self.names[i]).cast();
             message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
+            if let Some(room) = self.details.get_mut(i) {
+                message.msg_hdr.msg_control = (&raw mut *room).cast();
+                message.msg_hdr.msg_controllen = DETAILS_LEN;
+            }
         }
         let flags = if wait {
             libc::MSG_WAITFORONE
@@ -133,6 +222,47 @@ impl Inbox {
             (&self.buffers[start..start + len], from)
         })
     }
+
+    /// What the kernel told of the last [`Inbox::receive`], in the order of [`Inbox::packets`]; nothing where it told nothing.
+    pub fn details(&self) -> impl Iterator<Item = Option<Details>> + '_ {
+        (0..self.count).map(|i| {
+            self.details
+                .get(i)
+                .and_then(|_| read_details(&self.messages[i].msg_hdr))
+        })
+    }
+}
+
+/// Reads the control messages that the kernel wrote.
+fn read_details(header: &libc::msghdr) -> Option<Details> {
+    let (mut to, mut at_nanos) = (None, None);
+    // SAFETY: the header is one that `recvmmsg` has filled: its control pointer leads into a live, aligned buffer of the length it gives,
+    // and the macros stay within that.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !next.is_null() {
+        // SAFETY: not null, so it points to a whole header within the buffer.
+        let control = unsafe { &*next };
+        // SAFETY: the payload of a message of this kind is of this type; it may not be aligned for it.
+        unsafe {
+            let data = libc::CMSG_DATA(next);
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    to = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
+                }
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    at_nanos = Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+                }
+                _ => {}
+            }
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+    Some(Details {
+        to: to?,
+        at_nanos: at_nanos?,
+    })
 }
 
 /// Up to [`BATCH`] datagrams to send at a time.
@@ -343,5 +473,36 @@ mod tests {
             }
         }
         assert_eq!(inbox.receive(&receiver, false).expect("nothing left"), 0);
+    }
+
+    #[test]
+    fn a_socket_for_many_addresses_is_told_which_was_meant_and_when() {
+        let receiver = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        tell_details(&receiver).expect("asked");
+        let port = receiver.local_addr().expect("an address").port();
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = |last: u8| Ipv4Addr::new(127, 77, 1, last);
+        for last in 1..=3 {
+            sender.send_to(&[last], (to(last), port)).expect("sent");
+        }
+        let mut inbox = Inbox::with_details(64);
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            wait(&[receiver.as_raw_fd()], Duration::from_secs(5)).expect("waited");
+            assert!(inbox.receive(&receiver, false).expect("received") > 0);
+            for ((packet, _), details) in inbox.packets().zip(inbox.details()) {
+                seen.push((packet[0], details.expect("told")));
+            }
+        }
+        for (last, details) in &seen {
+            assert_eq!(details.to, to(*last));
+        }
+        assert!(seen.is_sorted_by_key(|(_, details)| details.at_nanos));
+        // What was not asked for is not made up.
+        sender.send_to(&[9], (to(9), port)).expect("sent");
+        let mut plain = Inbox::new(64);
+        wait(&[receiver.as_raw_fd()], Duration::from_secs(5)).expect("waited");
+        assert_eq!(plain.receive(&receiver, false).expect("received"), 1);
+        assert_eq!(plain.details().next(), Some(None));
     }
 }

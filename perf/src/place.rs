@@ -29,6 +29,14 @@ pub fn client(n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 64, 0, 1)) + n % (1 << 22))
 }
 
+/// The number of the clients whose address this is, if it is one.
+#[must_use]
+pub fn number_of_client(address: Ipv4Addr) -> Option<u32> {
+    u32::from(address)
+        .checked_sub(u32::from(client(0)))
+        .filter(|n| *n < 1 << 22)
+}
+
 /// Where a program under test listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {

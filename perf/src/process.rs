@@ -128,8 +128,17 @@ impl Process {
     /// # Errors
     /// It has ended.
     pub fn usage(&self) -> io::Result<Usage> {
-        let pid = self.child.id();
-        let mut usage = Usage::default();
+        Usage::of(self.child.id())
+    }
+}
+
+impl Usage {
+    /// What any process has used; see [`Process::usage`].
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let mut usage = Self::default();
         every_thread(pid, |thread| {
             let text = fs::read_to_string(format!("{thread}/schedstat"))?;
             usage.cpu_nanos += number(text.split(' ').next());

@@ -1,0 +1,390 @@
+//! One thread's calls: places them when they are due, moves their packets, serves their timers, and ends them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::air::Air;
+use super::client::{Client, ClientError};
+use super::identity::Identity;
+use super::load::{Ending, LoadPlan, Progress};
+use super::placing::{CallName, Placer};
+use super::recording::Recording;
+use super::report::Part;
+use super::watch;
+
+/// How long a client that was hung up waits for word of it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Calls that one turn begins at most: making an offer takes a moment, and media waits meanwhile.
+const STARTS_PER_TURN: u32 = 8;
+
+/// Timers that one turn serves at most, before packets are looked at again.
+const TIMERS_PER_TURN: usize = 256;
+
+/// The longest sleep.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// One call of a thread's.
+struct Call {
+    client: Client,
+    name: Option<CallName>,
+    placed: Instant,
+    ends: Instant,
+    /// Hung up: by when the client should have heard.
+    closing: Option<Instant>,
+    armed: Option<Instant>,
+    was_connected: bool,
+}
+
+/// What clients have sent and no socket has taken yet.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    packets: Vec<(u32, SocketAddr, usize)>,
+}
+
+impl Outgoing {
+    fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
+        self.bytes.extend_from_slice(packet);
+        self.packets.push((client, to, self.bytes.len()));
+    }
+
+    fn leave(&mut self, air: &mut Air) -> io::Result<()> {
+        let mut begin = 0;
+        for (client, to, end) in self.packets.drain(..) {
+            air.send(client, to, &self.bytes[begin..end])?;
+            begin = end;
+        }
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// What the threads of a load have in common.
+#[derive(Clone)]
+pub struct Shared {
+    /// The load.
+    pub plan: LoadPlan,
+    /// What clients show in DTLS.
+    pub identity: Identity,
+    /// What they say, if anything.
+    pub recording: Option<Recording>,
+    /// Told how far the load is.
+    pub progress: Arc<Progress>,
+    /// When the first call is due.
+    pub start: Instant,
+}
+
+/// One thread's calls.
+pub struct Caller {
+    shared: Shared,
+    thread: u32,
+    air: Air,
+    placer: Placer,
+    /// The thread's next call to place.
+    next: u32,
+    calls: HashMap<u32, Call>,
+    timers: BinaryHeap<Reverse<(Instant, u32)>>,
+    outgoing: Outgoing,
+    part: Part,
+}
+
+impl Caller {
+    /// Opens the sockets of thread number `thread`.
+    ///
+    /// # Errors
+    /// The system has no socket or no thread for it.
+    pub fn new(shared: &Shared, thread: u32) -> io::Result<Self> {
+        Ok(Self {
+            air: Air::open(&shared.plan.way)?,
+            placer: Placer::start(shared.plan.desk.clone())?,
+            shared: shared.clone(),
+            thread,
+            next: 0,
+            calls: HashMap::new(),
+            timers: BinaryHeap::new(),
+            outgoing: Outgoing::default(),
+            part: Part::default(),
+        })
+    }
+
+    /// Places the thread's calls, and returns what became of them when the last is over.
+    ///
+    /// # Errors
+    /// A socket fails.
+    pub fn run(mut self) -> io::Result<Part> {
+        let (from, to) = self.shared.plan.window();
+        let (from, to) = (self.shared.start + from, self.shared.start + to);
+        let mut used = None;
+        loop {
+            let now = Instant::now();
+            if now >= from && used.is_none() {
+                used = Some((now, watch::this_thread()));
+            }
+            if let Some((since, cpu)) = used
+                && now >= to
+                && self.part.busy == 0.0
+            {
+                let used = watch::this_thread().saturating_sub(cpu) as f64;
+                self.part.busy = used / (now - since).as_nanos() as f64;
+            }
+            // 1. Calls that are due are offered, and answers taken.
+            let starting = self.start_due(now);
+            self.take_answers(now);
+            // 2. Packets for clients.
+            let more = self.receive(now >= from && now < to)?;
+            // 3. Frames, the engines' timers, and calls whose time has come.
+            let busy = self.serve_timers(Instant::now());
+            // 4. What all that made leaves.
+            self.outgoing.leave(&mut self.air)?;
+            self.air.flush()?;
+            // An answer that comes too late still is a call, to be hung up.
+            let over = self.calls.is_empty() && self.due(self.next).is_none();
+            if over && self.placer.waiting() == 0 {
+                break;
+            }
+            if !(more || busy || starting) {
+                self.wait()?;
+            }
+        }
+        self.part.refused += self.air.refused() + watch::dropped_at(&self.air.ports()?)?;
+        Ok(self.part)
+    }
+
+    /// When the thread's call number `n` is due, if there is one.
+    fn due(&self, n: u32) -> Option<Instant> {
+        let all = u64::from(n) * u64::from(self.shared.plan.threads) + u64::from(self.thread);
+        (all < u64::from(self.shared.plan.calls)).then(|| {
+            self.shared.start + Duration::from_secs_f64(all as f64 / self.shared.plan.ramp)
+        })
+    }
+
+    /// Offers calls that are due; returns whether more are.
+    fn start_due(&mut self, now: Instant) -> bool {
+        for _ in 0..STARTS_PER_TURN {
+            let n = self.next;
+            let Some(due) = self.due(n).filter(|due| *due <= now) else {
+                return false;
+            };
+            self.next += 1;
+            self.part.placed += 1;
+            self.shared.progress.placed.fetch_add(1, Relaxed);
+            let address = self.air.address(n);
+            let offer = Client::offer(
+                &self.shared.identity,
+                self.shared.plan.codec,
+                self.shared.recording.clone(),
+                address,
+                now,
+            );
+            match offer {
+                Ok((client, offer)) => {
+                    self.placer.place(n, offer);
+                    let call = Call {
+                        client,
+                        name: None,
+                        placed: now,
+                        ends: due + self.shared.plan.hold,
+                        closing: None,
+                        armed: None,
+                        was_connected: false,
+                    };
+                    self.calls.insert(n, call);
+                    self.arm(n);
+                }
+                Err(error) => self.part.fail(&error.to_string()),
+            }
+        }
+        self.due(self.next).is_some_and(|due| due <= now)
+    }
+
+    fn take_answers(&mut self, now: Instant) {
+        while let Some(placed) = self.placer.take() {
+            let n = placed.client;
+            let (answer, name) = match placed.result {
+                Ok(made) => made,
+                Err(error) => {
+                    self.part.fail(&error.to_string());
+                    self.end(n);
+                    continue;
+                }
+            };
+            self.part.answered += 1;
+            let Some(call) = self.calls.get_mut(&n) else {
+                // Its time was over before it had begun.
+                self.placer.hang_up(name);
+                continue;
+            };
+            call.name = Some(name);
+            let taken = match self.air.join(n, &answer) {
+                Ok(()) => {
+                    let outgoing = &mut self.outgoing;
+                    call.client
+                        .accept(&answer, now, &mut |to, packet| outgoing.push(n, to, packet))
+                        .map_err(|error| error.to_string())
+                }
+                Err(error) => Err(error),
+            };
+            self.settle(n, taken);
+        }
+    }
+
+    fn receive(&mut self, counts: bool) -> io::Result<bool> {
+        let now = Instant::now();
+        let (calls, outgoing, part) = (&mut self.calls, &mut self.outgoing, &mut self.part);
+        let mut failed: Vec<(u32, ClientError)> = Vec::new();
+        let mut touched: Vec<u32> = Vec::new();
+        let more = self.air.receive(&mut |arrived| {
+            let n = arrived.client;
+            let Some(call) = calls.get_mut(&n) else {
+                return;
+            };
+            let heard = counts.then_some(&mut part.heard);
+            let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
+            let taken = call.client.receive(
+                arrived.from,
+                arrived.packet,
+                arrived.at_nanos,
+                now,
+                heard,
+                &mut send,
+            );
+            match taken {
+                Ok(()) => touched.push(n),
+                Err(error) => failed.push((n, error)),
+            }
+        })?;
+        for n in touched {
+            self.settle(n, Ok(()));
+        }
+        for (n, error) in failed {
+            self.settle(n, Err(error.to_string()));
+        }
+        Ok(more)
+    }
+
+    /// Serves what is due; returns whether more is.
+    fn serve_timers(&mut self, now: Instant) -> bool {
+        for _ in 0..TIMERS_PER_TURN {
+            match self.timers.peek() {
+                Some(Reverse((at, _))) if *at <= now => {}
+                _ => return false,
+            }
+            let Some(Reverse((at, n))) = self.timers.pop() else {
+                return false;
+            };
+            let Some(call) = self.calls.get_mut(&n).filter(|call| call.armed == Some(at)) else {
+                continue;
+            };
+            call.armed = None;
+            let outgoing = &mut self.outgoing;
+            let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
+            if call.ends <= now && call.closing.is_none() {
+                match self.shared.plan.ending.of(n) {
+                    Ending::HangUp if call.client.times().connected.is_some() => {
+                        call.closing = Some(now + CLOSE_PATIENCE);
+                        if let Some(name) = call.name.take() {
+                            self.placer.hang_up(name);
+                        }
+                    }
+                    ending => {
+                        if ending != Ending::Vanish {
+                            call.client.leave(now, &mut send);
+                        }
+                        self.end(n);
+                        continue;
+                    }
+                }
+            }
+            if call.closing.is_some_and(|at| at <= now) {
+                self.part.unclosed += 1;
+                self.end(n);
+                continue;
+            }
+            let polled = call.client.poll(now, &mut send);
+            self.settle(n, polled.map_err(|error| error.to_string()));
+        }
+        true
+    }
+
+    /// After a call into a client: what it has come to is noted, and its timer set.
+    fn settle(&mut self, n: u32, result: Result<(), String>) {
+        let Some(call) = self.calls.get_mut(&n) else {
+            return;
+        };
+        if let Err(error) = result {
+            self.part.fail(&error);
+            return self.end(n);
+        }
+        if !call.was_connected && call.client.times().connected.is_some() {
+            call.was_connected = true;
+            self.shared.progress.connected.fetch_add(1, Relaxed);
+        }
+        if call.client.is_closed() {
+            if call.closing.is_none() {
+                self.part.cut += 1;
+            }
+            return self.end(n);
+        }
+        self.arm(n);
+    }
+
+    fn arm(&mut self, n: u32) {
+        let Some(call) = self.calls.get_mut(&n) else {
+            return;
+        };
+        let end = call.closing.unwrap_or(call.ends);
+        let at = if call.client.times().answered.is_some() {
+            call.client.deadline().min(end)
+        } else {
+            end
+        };
+        if call.armed.is_none_or(|armed| at < armed) {
+            call.armed = Some(at);
+            self.timers.push(Reverse((at, n)));
+        }
+    }
+
+    /// A call is over.
+    fn end(&mut self, n: u32) {
+        let Some(call) = self.calls.remove(&n) else {
+            return;
+        };
+        self.air.leave(n);
+        self.shared.progress.ended.fetch_add(1, Relaxed);
+        let times = call.client.times();
+        let part = &mut self.part;
+        part.sent += call.client.sent();
+        part.connected += u64::from(times.connected.is_some());
+        part.channels += u64::from(times.channel.is_some());
+        part.audible += u64::from(times.first_audio.is_some());
+        call.client.end(&mut part.heard);
+        let between =
+            |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
+        part.set_up.record([
+            between(Some(call.placed), times.answered),
+            between(times.answered, times.connected),
+            between(times.answered, times.channel),
+            between(times.connected, times.first_audio),
+        ]);
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let now = Instant::now();
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let next = [timer, self.due(self.next)].into_iter().flatten().min();
+        let longest = next.map_or(LONGEST_WAIT, |at| at.saturating_duration_since(now));
+        if longest.is_zero() {
+            return Ok(());
+        }
+        let mut descriptors = self.air.descriptors();
+        descriptors.push(self.placer.socket().as_raw_fd());
+        crate::mmsg::wait(&descriptors, longest.min(LONGEST_WAIT))
+    }
+}

@@ -1,0 +1,242 @@
+//! What a client makes of the packets that it gets: loss, lateness, jitter and gaps. Pure: the arrival's time is passed in.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// A pause between two packets that follow each other from which on it is a gap that users hear.
+pub const GAP: Duration = Duration::from_millis(60);
+
+/// For how long the earliest packet is what others are compared with, in nanoseconds. A client's jitter buffer adapts too, and the clocks of
+/// the two sides drift.
+const BASE_NANOS: u64 = 5_000_000_000;
+
+/// The longest that lateness is counted as, in microseconds.
+const LONGEST_MICROS: u64 = 60_000_000;
+
+/// What all clients of one thread heard, while that counted.
+#[derive(Clone)]
+pub struct Heard {
+    /// Packets that came.
+    pub received: u64,
+    /// Packets that the sequence numbers say were sent.
+    pub expected: u64,
+    /// Gaps longer than [`GAP`] between packets that follow each other.
+    pub gaps: u64,
+    /// How much later than the earliest of the last seconds each packet came, by its timestamp, in microseconds.
+    pub lateness: Histogram<u64>,
+    /// The jitter at each client's end (RFC 3550 section 6.4.1), in microseconds.
+    pub jitter: Histogram<u64>,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST_MICROS, 3)
+                .unwrap_or_else(|_| unreachable!("the bounds are valid"))
+        };
+        Self {
+            received: 0,
+            expected: 0,
+            gaps: 0,
+            lateness: histogram(),
+            jitter: histogram(),
+        }
+    }
+}
+
+impl Heard {
+    /// Takes in what another thread's clients heard.
+    pub fn add(&mut self, other: &Self) {
+        self.received += other.received;
+        self.expected += other.expected;
+        self.gaps += other.gaps;
+        // The bounds are the same: it cannot fail.
+        let _ = self.lateness.add(&other.lateness);
+        let _ = self.jitter.add(&other.jitter);
+    }
+
+    /// The share of packets that did not come.
+    #[must_use]
+    pub fn lost(&self) -> f64 {
+        self.expected.saturating_sub(self.received) as f64 / self.expected.max(1) as f64
+    }
+}
+
+/// A packet as a client gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Its sequence number, extended.
+    pub sequence: u64,
+    /// Its timestamp, extended, in nanoseconds.
+    pub media_nanos: u64,
+    /// When it came, in nanoseconds since any moment before.
+    pub at_nanos: u64,
+}
+
+/// What one client knows of the stream that it gets.
+#[derive(Debug, Default)]
+pub struct Hearing {
+    /// The packet with the highest sequence number.
+    last: Option<Packet>,
+    /// Arrival less timestamp: of the packet before, and the smallest in this period and in the one before it.
+    transit: i64,
+    base: i64,
+    base_before: i64,
+    base_until: u64,
+    jitter: f64,
+}
+
+impl Hearing {
+    /// Takes a packet. What it shows goes into `heard` where it counts.
+    pub fn packet(&mut self, packet: Packet, heard: Option<&mut Heard>) {
+        let transit = packet.at_nanos as i64 - packet.media_nanos as i64;
+        let Some(last) = self.last else {
+            self.last = Some(packet);
+            (self.transit, self.base, self.base_before) = (transit, transit, transit);
+            self.base_until = packet.at_nanos + BASE_NANOS;
+            if let Some(heard) = heard {
+                heard.received += 1;
+                heard.expected += 1;
+            }
+            return;
+        };
+        if packet.at_nanos >= self.base_until {
+            self.base_until = packet.at_nanos + BASE_NANOS;
+            self.base_before = self.base;
+            self.base = transit;
+        }
+        self.base = self.base.min(transit);
+        let late = transit - self.base.min(self.base_before);
+        let moved = (transit - self.transit).unsigned_abs() as f64;
+        self.jitter += (moved - self.jitter) / 16.0;
+        self.transit = transit;
+        let ahead = packet.sequence.saturating_sub(last.sequence);
+        if let Some(heard) = heard {
+            heard.received += 1;
+            heard.expected += ahead;
+            // After silence the timestamp jumps as well: that is no gap.
+            let silence = packet.media_nanos.saturating_sub(last.media_nanos);
+            let pause = packet.at_nanos.saturating_sub(last.at_nanos);
+            let follows = ahead == 1 && silence <= 40_000_000;
+            heard.gaps += u64::from(follows && pause > GAP.as_nanos() as u64);
+            heard
+                .lateness
+                .saturating_record((late as u64 / 1_000).max(1));
+        }
+        if ahead > 0 {
+            self.last = Some(packet);
+        }
+    }
+
+    /// Whether anything has come.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// The call is over: its jitter counts, if anything was heard.
+    pub fn end(&self, heard: &mut Heard) {
+        if self.has_heard() {
+            heard
+                .jitter
+                .saturating_record((self.jitter as u64 / 1_000).max(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Hears packets given as sequence number and by how many milliseconds each is late.
+    fn hear(packets: &[(u64, u64)]) -> (Hearing, Heard) {
+        let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
+        for (sequence, late) in packets {
+            let media_nanos = sequence * 20 * MS;
+            let packet = Packet {
+                sequence: *sequence,
+                media_nanos,
+                at_nanos: 77 * MS + media_nanos + late * MS,
+            };
+            hearing.packet(packet, Some(&mut heard));
+        }
+        (hearing, heard)
+    }
+
+    #[test]
+    fn a_steady_stream_has_nothing_to_complain_of() {
+        let packets: Vec<_> = (10..510).map(|n| (n, 0)).collect();
+        let (hearing, mut heard) = hear(&packets);
+        assert_eq!((heard.received, heard.expected, heard.gaps), (500, 500, 0));
+        assert_eq!(heard.lateness.max(), 1);
+        hearing.end(&mut heard);
+        assert_eq!(heard.jitter.max(), 1);
+    }
+
+    #[test]
+    fn lost_packets_are_missed_and_those_out_of_order_are_not() {
+        let (_, heard) = hear(&[(1, 0), (2, 0), (5, 0), (4, 25), (6, 0)]);
+        assert_eq!((heard.received, heard.expected), (5, 6));
+        assert!((heard.lost() - 1.0 / 6.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn lateness_counts_from_the_earliest_packet() {
+        let (_, heard) = hear(&[(1, 30), (2, 10), (3, 0), (4, 45), (5, 0)]);
+        let late = |quantile| heard.lateness.value_at_quantile(quantile) / 1_000;
+        assert_eq!(late(1.0), 45);
+        // The first two were thought to be in time.
+        assert_eq!(late(0.5), 0);
+    }
+
+    #[test]
+    fn a_stream_that_has_moved_for_good_is_late_only_for_some_seconds() {
+        let mut packets: Vec<_> = (0..100).map(|n| (n, 0)).collect();
+        packets.extend((100..1_100).map(|n| (n, 50)));
+        let (_, heard) = hear(&packets);
+        let late = heard.lateness.count_between(40_000, 60_000);
+        assert!((250..=500).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_gap_is_heard_only_where_nothing_was_lost_and_nobody_was_silent() {
+        let (_, heard) = hear(&[(1, 0), (2, 0), (3, 70), (4, 50), (8, 0)]);
+        assert_eq!(heard.gaps, 1);
+        let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
+        for (sequence, media, at) in [(1, 0, 0), (2, 20, 20), (3, 500, 500)] {
+            let packet = Packet {
+                sequence,
+                media_nanos: media * MS,
+                at_nanos: at * MS,
+            };
+            hearing.packet(packet, Some(&mut heard));
+        }
+        assert_eq!(heard.gaps, 0);
+    }
+
+    #[test]
+    fn jitter_is_that_of_the_standard() {
+        // Every other packet 16 ms late: the difference is always 16 ms, and the estimate goes there.
+        let packets: Vec<_> = (0..400).map(|n| (n, 16 * (n % 2))).collect();
+        let (hearing, mut heard) = hear(&packets);
+        hearing.end(&mut heard);
+        assert!((15_900..=16_100).contains(&heard.jitter.max()));
+    }
+
+    #[test]
+    fn what_does_not_count_is_still_known() {
+        let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
+        let packet = |sequence| Packet {
+            sequence,
+            media_nanos: sequence * 20 * MS,
+            at_nanos: sequence * 20 * MS,
+        };
+        hearing.packet(packet(1), None);
+        hearing.packet(packet(5), None);
+        hearing.packet(packet(6), Some(&mut heard));
+        assert_eq!((heard.received, heard.expected), (1, 1));
+    }
+}

@@ -1,0 +1,30 @@
+//! Whole calls: clients with ICE, DTLS and SRTP of their own, placed as an app places them, that speak and listen.
+//!
+//! ```text
+//! load ──► client (str0m, sans-IO) ──► air ──► a relay, or the trunk of a transceiver
+//!  │          hearing: loss, lateness, jitter
+//!  └─► placing: HTTP to signaling, or to a transceiver's control API
+//! ```
+//!
+//! Pure: [`client`], [`hearing`], [`recording`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
+//! programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
+//! [`model`], [`profile`] and [`stack`] are what they need for it.
+
+pub mod air;
+pub mod caller;
+pub mod capacity;
+pub mod churn;
+pub mod client;
+pub mod hearing;
+pub mod identity;
+pub mod load;
+pub mod memory;
+pub mod model;
+pub mod placing;
+pub mod profile;
+pub mod recording;
+pub mod report;
+pub mod results;
+pub mod stack;
+mod trunk;
+pub mod watch;

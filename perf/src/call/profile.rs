@@ -1,0 +1,237 @@
+//! Where a transceiver's time goes: samples of `perf record`, by what the code that ran is for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What code is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The kernel: sockets, timers, wake-ups.
+    Kernel,
+    /// SRTP and the cryptography below it.
+    Srtp,
+    /// Opus, encoder and decoder.
+    Opus,
+    /// The voice detector of the echo.
+    Detector,
+    /// The rest of the WebRTC engine: ICE, RTP, DTLS, SCTP.
+    Engine,
+    /// Taking memory and giving it back, and moving bytes.
+    Memory,
+    /// The runtime, and the WebSocket to a model server.
+    Runtime,
+    /// What Firsthop itself does.
+    Firsthop,
+    /// What none of these has a name for.
+    Other,
+}
+
+/// What a symbol's name has in it, and what it is for; the first that fits counts.
+const NAMES: [(&str, Part); 48] = [
+    ("firsthop", Part::Firsthop),
+    ("celt_", Part::Opus),
+    ("silk_", Part::Opus),
+    ("opus", Part::Opus),
+    ("clt_mdct", Part::Opus),
+    ("ec_enc", Part::Opus),
+    ("ec_dec", Part::Opus),
+    ("kf_bfly", Part::Opus),
+    ("quant_", Part::Opus),
+    ("alg_quant", Part::Opus),
+    ("op_pvq", Part::Opus),
+    ("pitch_", Part::Opus),
+    ("comb_filter", Part::Opus),
+    ("xcorr_kernel", Part::Opus),
+    ("burg_modified", Part::Opus),
+    ("downmix_", Part::Opus),
+    ("compute_gru", Part::Opus),
+    ("tonality_analysis", Part::Opus),
+    ("run_analysis", Part::Opus),
+    ("analysis_", Part::Opus),
+    ("srtp", Part::Srtp),
+    ("aes", Part::Srtp),
+    ("gcm", Part::Srtp),
+    ("ghash", Part::Srtp),
+    ("gmult", Part::Srtp),
+    ("ctr32", Part::Srtp),
+    ("sha1", Part::Srtp),
+    ("sha256", Part::Srtp),
+    ("EVP_", Part::Srtp),
+    ("CRYPTO_", Part::Srtp),
+    ("HMAC", Part::Srtp),
+    ("hmac", Part::Srtp),
+    ("aws_lc", Part::Srtp),
+    ("earshot", Part::Detector),
+    ("str0m", Part::Engine),
+    ("dimpl", Part::Engine),
+    ("sctp", Part::Engine),
+    ("is::", Part::Engine),
+    ("tungstenite", Part::Runtime),
+    ("tokio", Part::Runtime),
+    ("mio", Part::Runtime),
+    ("malloc", Part::Memory),
+    ("_int_free", Part::Memory),
+    ("cfree", Part::Memory),
+    ("realloc", Part::Memory),
+    ("memcpy", Part::Memory),
+    ("memmove", Part::Memory),
+    ("memset", Part::Memory),
+];
+
+/// What a sample's code is for, from its file and symbol.
+#[must_use]
+pub fn part(file: &str, symbol: &str) -> Part {
+    if file.starts_with("[kernel") {
+        return Part::Kernel;
+    }
+    let fits = |(name, _): &&(&str, Part)| symbol.contains(name);
+    NAMES
+        .iter()
+        .find(fits)
+        .map_or(Part::Other, |(_, part)| *part)
+}
+
+/// Shares of a profile.
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Profile {
+    /// Samples in it.
+    pub samples: u64,
+    /// The share of each part.
+    pub shares: BTreeMap<Part, f64>,
+    /// The symbols that took most, outside of SRTP, Opus and the kernel, and their shares.
+    pub rest: Vec<(String, f64)>,
+}
+
+impl Profile {
+    /// Of lines with a file and a symbol each, a line per sample, as [`record`] gets them.
+    #[must_use]
+    pub fn of(lines: &str) -> Self {
+        let mut samples = 0;
+        let mut parts: BTreeMap<Part, u64> = BTreeMap::new();
+        let mut symbols: BTreeMap<&str, u64> = BTreeMap::new();
+        for line in lines.lines() {
+            let Some((symbol, file)) = split(line) else {
+                continue;
+            };
+            samples += 1;
+            let part = part(file, symbol);
+            *parts.entry(part).or_default() += 1;
+            if !part.is_wanted() {
+                *symbols.entry(symbol).or_default() += 1;
+            }
+        }
+        let share = |count: u64| count as f64 / samples.max(1) as f64;
+        let mut rest: Vec<(String, f64)> = symbols
+            .into_iter()
+            .map(|(symbol, count)| (symbol.to_owned(), share(count)))
+            .collect();
+        rest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        rest.truncate(25);
+        Self {
+            samples,
+            shares: parts
+                .into_iter()
+                .map(|(part, count)| (part, share(count)))
+                .collect(),
+            rest,
+        }
+    }
+
+    /// The share in SRTP, Opus and the kernel: what a transceiver cannot do without.
+    #[must_use]
+    pub fn wanted(&self) -> f64 {
+        let of = |(part, share): (&Part, &f64)| if part.is_wanted() { *share } else { 0.0 };
+        self.shares.iter().map(of).sum()
+    }
+}
+
+impl Part {
+    fn is_wanted(self) -> bool {
+        matches!(self, Self::Kernel | Self::Srtp | Self::Opus)
+    }
+}
+
+/// The symbol and the file of a line of `perf script`: `symbol (file)`.
+fn split(line: &str) -> Option<(&str, &str)> {
+    let (symbol, file) = line.trim().rsplit_once(" (")?;
+    Some((symbol.trim(), file.strip_suffix(')')?))
+}
+
+/// Samples a process for a while.
+///
+/// # Errors
+/// `perf` (Debian: linux-perf) is not there, or the kernel does not let it look.
+pub fn record(pid: u32, seconds: Duration, data: &Path) -> io::Result<Profile> {
+    let failed = |what: &str, text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        let last = text.lines().next_back().unwrap_or_default().to_owned();
+        io::Error::other(format!("perf {what}: {last}"))
+    };
+    // The clock, and not cycles: many virtual machines do not count those.
+    let recorded = Command::new("perf")
+        .args(["record", "--event", "cpu-clock", "--freq", "4999"])
+        .arg("--pid")
+        .arg(pid.to_string())
+        .arg("--output")
+        .arg(data)
+        .args(["--", "sleep", &seconds.as_secs_f64().to_string()])
+        .output()?;
+    if !recorded.status.success() {
+        return Err(failed("record", &recorded.stderr));
+    }
+    let script = Command::new("perf")
+        .args(["script", "--fields", "ip,sym,dso", "--input"])
+        .arg(data)
+        .output()?;
+    if !script.status.success() {
+        return Err(failed("script", &script.stderr));
+    }
+    let lines: String = String::from_utf8_lossy(&script.stdout)
+        .lines()
+        // The address comes first.
+        .filter_map(|line| Some(format!("{}\n", line.trim().split_once(' ')?.1)))
+        .collect();
+    Ok(Profile::of(&lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_sorted_by_what_their_code_is_for() {
+        let lines = "silk_NSQ_c (/x/transceiver)\nudp_sendmsg ([kernel.kallsyms])\n\
+                     aws_lc_0_47_0_aes_hw_ctr32_encrypt_blocks (/x/transceiver)\n\
+                     firsthop_transceiver::worker::core::Core::settle (/x/transceiver)\n\
+                     str0m::session::Session::do_poll_output (/x/transceiver)\n_int_malloc (/lib/libc.so.6)\n\
+                     nonsense\n[unknown] (/x/transceiver)\n\
+                     firsthop_transceiver::worker::core::Core::settle (/x/transceiver)\nstrange ([unknown])\n";
+        let profile = Profile::of(lines);
+        assert_eq!(profile.samples, 9);
+        let share = |part| {
+            profile
+                .shares
+                .get(&part)
+                .map(|share| (share * 9.0).round() as u32)
+        };
+        assert_eq!(share(Part::Other), Some(2));
+        assert_eq!(share(Part::Firsthop), Some(2));
+        for part in [
+            Part::Opus,
+            Part::Srtp,
+            Part::Engine,
+            Part::Memory,
+            Part::Kernel,
+        ] {
+            assert_eq!(share(part), Some(1), "{part:?}");
+        }
+        assert!((profile.wanted() - 3.0 / 9.0).abs() < 1e-9);
+        assert!(profile.rest[0].0.ends_with("Core::settle"));
+    }
+}

@@ -1,0 +1,335 @@
+//! What a load of calls showed, for people and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::hearing::Heard;
+use super::recording::Codec;
+use super::watch::Watched;
+
+/// How many different failures are told apart; the others are counted together.
+const FAILURES: usize = 20;
+
+/// Quantiles in milliseconds.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize)]
+pub struct Spread {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of a histogram of microseconds; nothing when it is empty.
+    #[must_use]
+    pub fn of(micros: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| micros.value_at_quantile(quantile) as f64 / 1e3;
+        (!micros.is_empty()).then(|| Self {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: micros.max() as f64 / 1e3,
+        })
+    }
+}
+
+/// Set-up times of all calls of one thread, in microseconds.
+#[derive(Clone)]
+pub struct SetUpTimes([Histogram<u64>; PHASES.len()]);
+
+/// What is timed in a set-up, in order.
+const PHASES: [&str; 4] = ["answer", "connected", "channel", "first_audio"];
+
+impl Default for SetUpTimes {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| {
+            Histogram::new_with_bounds(1, 120_000_000, 3)
+                .unwrap_or_else(|_| unreachable!("the bounds are valid"))
+        }))
+    }
+}
+
+impl SetUpTimes {
+    /// Takes one call's, in the order of the report; nothing where it did not get so far.
+    pub fn record(&mut self, times: [Option<Duration>; PHASES.len()]) {
+        for (histogram, time) in self.0.iter_mut().zip(times) {
+            if let Some(time) = time {
+                histogram.saturating_record((time.as_micros() as u64).max(1));
+            }
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (to, from) in self.0.iter_mut().zip(&other.0) {
+            // The bounds are the same: it cannot fail.
+            let _ = to.add(from);
+        }
+    }
+}
+
+/// What one thread of the generator has to tell.
+#[derive(Clone, Default)]
+pub struct Part {
+    /// Calls that were offered.
+    pub placed: u64,
+    /// Calls whose offer was answered.
+    pub answered: u64,
+    /// Calls whose DTLS came up.
+    pub connected: u64,
+    /// Calls whose channel opened.
+    pub channels: u64,
+    /// Calls that heard audio.
+    pub audible: u64,
+    /// Calls that the server ended before their time.
+    pub cut: u64,
+    /// Calls that were hung up, and whose client did not hear of it in time.
+    pub unclosed: u64,
+    /// Why calls failed, and how many.
+    pub failures: BTreeMap<String, u64>,
+    /// Packets of the recording that were sent, over all.
+    pub sent: u64,
+    /// Packets and datagrams that the generator's own sockets lost.
+    pub refused: u64,
+    /// What was heard while it counted.
+    pub heard: Heard,
+    /// Set-up times.
+    pub set_up: SetUpTimes,
+    /// Share of its processor that the thread used while it counted.
+    pub busy: f64,
+}
+
+impl Part {
+    /// Counts a failure.
+    pub fn fail(&mut self, why: &str) {
+        let known = self.failures.contains_key(why) || self.failures.len() < FAILURES;
+        let why = if known { why } else { "other" };
+        *self.failures.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Takes in what another thread has to tell.
+    pub fn add(&mut self, other: &Self) {
+        self.placed += other.placed;
+        self.answered += other.answered;
+        self.connected += other.connected;
+        self.channels += other.channels;
+        self.audible += other.audible;
+        self.cut += other.cut;
+        self.unclosed += other.unclosed;
+        for (why, count) in &other.failures {
+            *self.failures.entry(why.clone()).or_default() += count;
+        }
+        self.sent += other.sent;
+        self.refused += other.refused;
+        self.heard.add(&other.heard);
+        self.set_up.add(&other.set_up);
+        self.busy = self.busy.max(other.busy);
+    }
+}
+
+/// What a load of calls showed.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallReport {
+    /// Calls that were offered.
+    pub calls: u64,
+    /// Per second.
+    pub ramp: f64,
+    /// How long each lasted, in seconds.
+    pub hold_seconds: f64,
+    /// Their codec.
+    pub codec: Codec,
+    /// For how many seconds what was heard counted: while all calls were up, or all the time.
+    pub counted_seconds: f64,
+    /// Calls whose offer was answered.
+    pub answered: u64,
+    /// Calls whose DTLS came up.
+    pub connected: u64,
+    /// Calls whose channel opened.
+    pub channels: u64,
+    /// Calls that heard audio.
+    pub audible: u64,
+    /// Calls that the server ended before their time.
+    pub cut: u64,
+    /// Calls that were hung up, and whose client did not hear of it in time.
+    pub unclosed: u64,
+    /// Why calls failed, and how many.
+    pub failures: BTreeMap<String, u64>,
+    /// Set-up times in milliseconds: the answer from the offer; DTLS and the channel from the answer; the first audio from DTLS.
+    pub set_up: BTreeMap<&'static str, Spread>,
+    /// Packets that clients sent.
+    pub sent: u64,
+    /// Packets that clients got, while it counted.
+    pub received: u64,
+    /// The share of packets that did not come.
+    pub lost: f64,
+    /// How much later than the earliest of the last seconds packets came, in milliseconds, by their timestamps.
+    pub lateness: Option<Spread>,
+    /// Jitter of calls at their end, in milliseconds.
+    pub jitter: Option<Spread>,
+    /// Gaps of more than 60 ms between packets that follow each other.
+    pub gaps: u64,
+    /// Share of its processor that the busiest thread of the generator used: near 1, the figures are the generator's own.
+    pub generator_busy: f64,
+    /// Packets and datagrams that the generator's own sockets lost.
+    pub generator_lost: u64,
+    /// The programs that were watched.
+    pub watched: Vec<Watched>,
+}
+
+impl CallReport {
+    /// Puts together what the threads have to tell of calls like these.
+    #[must_use]
+    pub fn new(part: &Part, codec: Codec, ramp: f64, hold: Duration, counted: Duration) -> Self {
+        let set_up = PHASES
+            .into_iter()
+            .zip(&part.set_up.0)
+            .filter_map(|(name, times)| Some((name, Spread::of(times)?)));
+        Self {
+            calls: part.placed,
+            ramp,
+            hold_seconds: hold.as_secs_f64(),
+            codec,
+            counted_seconds: counted.as_secs_f64(),
+            answered: part.answered,
+            connected: part.connected,
+            channels: part.channels,
+            audible: part.audible,
+            cut: part.cut,
+            unclosed: part.unclosed,
+            failures: part.failures.clone(),
+            set_up: set_up.collect(),
+            sent: part.sent,
+            received: part.heard.received,
+            lost: part.heard.lost(),
+            lateness: Spread::of(&part.heard.lateness),
+            jitter: Spread::of(&part.heard.jitter),
+            gaps: part.heard.gaps,
+            generator_busy: part.busy,
+            generator_lost: part.refused,
+            watched: Vec::new(),
+        }
+    }
+
+    /// Calls that did not do all that they should: connect, stay, and hear of their end.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.calls - self.connected + self.cut + self.unclosed
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, spread: Option<&Spread>) -> fmt::Result {
+    let Some(spread) = spread else {
+        return writeln!(f, "{name:<28}        -");
+    };
+    writeln!(
+        f,
+        "{name:<28}{:>9.1} ms p50 {:>9.1} p99 {:>9.1} p99.9 {:>9.1} max",
+        spread.p50, spread.p99, spread.p999, spread.max
+    )
+}
+
+impl fmt::Display for CallReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "calls                       {:>9} placed, {} connected, {} heard audio, {} cut, {} unclosed",
+            self.calls, self.connected, self.audible, self.cut, self.unclosed
+        )?;
+        for (why, count) in &self.failures {
+            writeln!(f, "  failed                    {count:>9} × {why}")?;
+        }
+        for (phase, name) in PHASES.into_iter().zip([
+            "answer after offer",
+            "connected after answer",
+            "channel after answer",
+            "audio after connected",
+        ]) {
+            row(f, name, self.set_up.get(phase))?;
+        }
+        row(f, "lateness of packets", self.lateness.as_ref())?;
+        row(f, "jitter of calls", self.jitter.as_ref())?;
+        writeln!(
+            f,
+            "packets                     {:>9} received in {:.1} s, {:.4} % lost, {} gaps above 60 ms",
+            self.received,
+            self.counted_seconds,
+            100.0 * self.lost,
+            self.gaps
+        )?;
+        writeln!(
+            f,
+            "generator                   {:>8.0} % of a processor, {} packets lost by its own sockets",
+            100.0 * self.generator_busy,
+            self.generator_lost
+        )?;
+        for program in &self.watched {
+            writeln!(
+                f,
+                "{:<16}{:>8} {:>11.0} % of a processor, {:.0} µs per call and second, {:+.1} MiB and {:+} descriptors while calls were up, \
+                 {:+.1} MiB and {:+} after",
+                program.name,
+                program.pid,
+                100.0 * program.busy,
+                program.micros_per_call_second,
+                mebibytes(program.during.resident, program.before.resident),
+                program.during.descriptors as i64 - program.before.descriptors as i64,
+                mebibytes(program.after.resident, program.before.resident),
+                program.after.descriptors as i64 - program.before.descriptors as i64,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn mebibytes(now: u64, before: u64) -> f64 {
+    (now as f64 - before as f64) / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_failures_are_bounded() {
+        let mut part = Part {
+            placed: 3,
+            connected: 2,
+            cut: 1,
+            busy: 0.2,
+            ..Part::default()
+        };
+        let mut other = Part {
+            placed: 40,
+            connected: 40,
+            busy: 0.5,
+            ..Part::default()
+        };
+        for n in 0..30 {
+            other.fail(&format!("cause {n}"));
+        }
+        other
+            .set_up
+            .record([Some(Duration::from_millis(5)), None, None, None]);
+        part.add(&other);
+        assert_eq!(part.failures.len(), FAILURES + 1);
+        assert_eq!(part.failures["other"], 10);
+        let second = Duration::from_secs(1);
+        let report = CallReport::new(&part, Codec::Opus, 10.0, second, second);
+        assert_eq!((report.calls, report.failed()), (43, 2));
+        assert_eq!(report.generator_busy, 0.5);
+        assert!(report.set_up.contains_key("answer") && !report.set_up.contains_key("channel"));
+        let text = report.to_string();
+        assert!(
+            text.contains("answer after offer") && text.contains("10 × other"),
+            "{text}"
+        );
+        assert!(serde_json::to_string(&report).is_ok());
+    }
+}

@@ -1,0 +1,180 @@
+//! The command that measures whole calls on this machine.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use firsthop_perf::call::capacity::{self, CapacityPlan, Work};
+use firsthop_perf::call::churn::{self, ChurnPlan};
+use firsthop_perf::call::load::Ending;
+use firsthop_perf::call::memory::{self, MemoryPlan};
+use firsthop_perf::call::results::{self, CallResults};
+use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
+use firsthop_perf::report::Machine;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Measure {
+    /// Calls per worker with G.711 through to a model server.
+    Passthrough,
+    /// Calls per worker with the echo, which decodes and encodes Opus.
+    Transcoding,
+    /// Memory of a silent session.
+    Memory,
+    /// What many short calls leave behind.
+    Churn,
+}
+
+impl Measure {
+    const ALL: [Self; 4] = [
+        Self::Passthrough,
+        Self::Transcoding,
+        Self::Memory,
+        Self::Churn,
+    ];
+}
+
+#[derive(clap::Args)]
+pub(crate) struct CapacityArgs {
+    /// The folder with the programs; that of this one when not given.
+    #[arg(long)]
+    programs: Option<PathBuf>,
+    /// Only these; all of them when not given.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Measure>,
+    /// Fewer steps and calls: for a look.
+    #[arg(long)]
+    quick: bool,
+    /// Leave the profile out, which needs Linux's perf.
+    #[arg(long)]
+    no_profile: bool,
+    /// Where calls.json goes.
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// What the results say was measured.
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// What the results say when it was.
+    #[arg(long, default_value = "unknown")]
+    date: String,
+    /// The processor of programs under test.
+    #[arg(long, default_value_t = 1)]
+    processor: usize,
+    /// The processor of clients and model servers.
+    #[arg(long, default_value_t = 0)]
+    generator: usize,
+}
+
+/// Measures.
+pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
+    let machine = Machine::this();
+    ensure!(
+        args.generator != args.processor,
+        "--generator and --processor are two processors"
+    );
+    ensure!(
+        core_affinity::set_for_current(core_affinity::CoreId { id: args.generator }),
+        "--generator {}: this process may not run there",
+        args.generator
+    );
+    let only = if args.only.is_empty() {
+        &Measure::ALL[..]
+    } else {
+        &args.only
+    };
+    let mut wanted = vec!["transceiver"];
+    if only.contains(&Measure::Churn) {
+        wanted.extend(["relay", "signaling"]);
+    }
+    let programs = stack::programs(args.programs.as_deref(), &wanted).context("--programs")?;
+    let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
+    let mut found = CallResults {
+        machine,
+        commit: args.commit.clone(),
+        date: args.date.clone(),
+        quick: args.quick,
+        ..CallResults::default()
+    };
+    let quick = |short: u32, long: u32| if args.quick { short } else { long };
+    for measure in only {
+        let mut err = std::io::stderr().lock();
+        writeln!(err, "{measure:?} ...")?;
+        match measure {
+            Measure::Passthrough | Measure::Transcoding => {
+                let work = match measure {
+                    Measure::Passthrough => Work::Passthrough,
+                    _ => Work::Transcoding,
+                };
+                let plan = CapacityPlan {
+                    programs: programs.clone(),
+                    directory: directory.clone(),
+                    processor: args.processor,
+                    counted: Duration::from_secs(quick(4, 10).into()),
+                    steps: quick(2, 7),
+                    profile: !args.no_profile,
+                };
+                writeln!(err, "{}", results::head())?;
+                let capacity = capacity::search(&plan, work, |step| {
+                    let _ = writeln!(err, "{}", results::line(step));
+                })?;
+                found.capacity.push(capacity);
+            }
+            Measure::Memory => {
+                let sessions = quick(200, 1_000);
+                let plan = MemoryPlan {
+                    programs: programs.clone(),
+                    directory: directory.clone(),
+                    processor: args.processor,
+                    sessions,
+                };
+                found.memory = Some(memory::transceiver(&plan, engine_bytes(sessions)?)?);
+            }
+            Measure::Churn => {
+                let stack = Stack::start(StackPlan {
+                    programs: programs.clone(),
+                    directory: directory.clone(),
+                    number: 22,
+                    processor: args.processor,
+                    backend: Backend::Echo,
+                    whole: true,
+                })?;
+                let plan = ChurnPlan {
+                    warm: quick(300, 1_000),
+                    calls: quick(500, 10_000),
+                    ramp: 100.0,
+                    hold: Duration::from_millis(1_500),
+                    silent: false,
+                    ending: Ending::Mixed,
+                };
+                found.churn = Some(churn::run(&stack, &plan)?);
+            }
+        }
+    }
+    write!(std::io::stdout().lock(), "{}", found.table())?;
+    if let Some(folder) = &args.results {
+        fs::create_dir_all(folder)?;
+        let path = folder.join("calls.json");
+        let text = serde_json::to_string_pretty(&found)?;
+        fs::write(&path, text + "\n").with_context(|| format!("{}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// What engines alone take, measured in a process of its own: in this one, memory has been used before.
+fn engine_bytes(sessions: u32) -> anyhow::Result<f64> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["engines", "--sessions", &sessions.to_string()])
+        .output()?;
+    ensure!(output.status.success(), "perf engines failed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().context("perf engines says no number")
+}
+
+/// Says how many bytes an engine takes.
+pub(crate) fn engines(sessions: u32) -> anyhow::Result<()> {
+    writeln!(std::io::stdout().lock(), "{}", memory::engines(sessions)?)?;
+    Ok(())
+}

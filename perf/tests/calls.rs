@@ -1,0 +1,149 @@
+//! Calls through the real programs at a scale that any machine bears: they are heard, and leave nothing behind.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firsthop_perf::call::air::Way;
+use firsthop_perf::call::churn::{self, ChurnPlan};
+use firsthop_perf::call::load::{self, Ending, LoadPlan, Progress};
+use firsthop_perf::call::model::ModelServer;
+use firsthop_perf::call::recording::{Codec, Recording};
+use firsthop_perf::call::report::CallReport;
+use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan, model_address};
+
+/// The programs that were built beside this test, or those that `FIRSTHOP_BINARIES` names, started; each test has a number of its own.
+fn start(number: u8, backend: Backend) -> Stack {
+    let wanted = ["transceiver", "relay", "signaling"];
+    let named = std::env::var_os("FIRSTHOP_BINARIES").map(PathBuf::from);
+    let programs = stack::programs(named.as_deref(), &wanted).expect("the programs");
+    let cores = core_affinity::get_core_ids().expect("processors");
+    let directory = format!("firsthop-calls-{}-{number}", std::process::id());
+    Stack::start(StackPlan {
+        programs,
+        directory: std::env::temp_dir().join(directory),
+        number,
+        processor: cores.last().expect("at least one").id,
+        backend,
+        whole: true,
+    })
+    .expect("a stack")
+}
+
+fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
+    LoadPlan {
+        desk: stack.signaling_desk(),
+        way: Way::Relay,
+        calls: 6,
+        ramp: 10.0,
+        hold: Duration::from_secs(5),
+        settle: Duration::from_secs(1),
+        codec,
+        silent: false,
+        ending,
+        threads: 2,
+        watch: stack.processes(),
+    }
+}
+
+fn place(plan: &LoadPlan) -> CallReport {
+    let progress = Arc::new(Progress::default());
+    let report = load::run(plan, &progress).expect("a load");
+    // What this shows must not depend on how fast the machine is: that every call came about, and that something was heard.
+    assert_eq!(report.connected, 6, "{report}");
+    assert_eq!(report.channels, 6, "{report}");
+    assert_eq!(report.audible, 6, "{report}");
+    assert_eq!((report.cut, report.unclosed), (0, 0), "{report}");
+    assert!(report.failures.is_empty(), "{report}");
+    assert!(report.sent > 100 && report.received > 100, "{report}");
+    assert!(
+        report.lateness.is_some() && report.jitter.is_some(),
+        "{report}"
+    );
+    assert_eq!(report.watched.len(), 3, "{report}");
+    for program in &report.watched {
+        assert!(
+            program.before.resident > 0 && program.busy > 0.0,
+            "{report}"
+        );
+    }
+    report
+}
+
+#[test]
+fn calls_by_signaling_and_relay_and_past_both_are_heard() {
+    let stack = start(30, Backend::Echo);
+    let by_relay = plan(&stack, Codec::Opus, Ending::HangUp);
+    place(&by_relay);
+    assert!(
+        stack
+            .relay_metrics()
+            .expect("metrics")
+            .sum("uplink_packets_total")
+            > 0
+    );
+    let before = stack.relay_metrics().expect("metrics");
+    let direct = LoadPlan {
+        desk: stack.control_desk(),
+        way: stack.direct(),
+        ..plan(&stack, Codec::Pcmu, Ending::Close)
+    };
+    place(&direct);
+    let after = stack.relay_metrics().expect("metrics");
+    assert_eq!(
+        after.sum("requests_verified_total"),
+        before.sum("requests_verified_total")
+    );
+}
+
+#[test]
+fn a_model_server_is_heard_without_transcoding() {
+    let recording = Recording::new(Codec::Pcmu).expect("a recording");
+    let model = ModelServer::start(model_address(31), &recording).expect("a server");
+    let stack = start(31, Backend::Realtime(model.url().to_owned()));
+    place(&plan(&stack, Codec::Pcmu, Ending::Close));
+    let log = stack.log("transceiver").expect("a log");
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn hundreds_of_short_calls_leave_nothing_behind() {
+    const ROUNDS: usize = 5;
+    let stack = start(32, Backend::Echo);
+    // What a program keeps depends on how many calls were up at once, and that on how fast the machine is. So memory may grow in a round,
+    // but not in all of them: a session that stayed would be 65 KiB, each time.
+    let mut least = [f64::INFINITY; 3];
+    for round in 0..ROUNDS {
+        let plan = ChurnPlan {
+            warm: 0,
+            calls: 100,
+            ramp: 50.0,
+            hold: Duration::from_secs(3),
+            silent: true,
+            ending: if round % 2 == 0 {
+                Ending::Close
+            } else {
+                Ending::HangUp
+            },
+        };
+        let churn = churn::run(&stack, &plan).expect("calls");
+        let report = &churn.report;
+        // A slow machine may not connect them all in their time; there is something to leave behind all the same.
+        assert_eq!(report.answered, 100, "{report}");
+        assert_eq!(churn.left, (0, 0), "sessions and flows");
+        for (program, least) in churn.programs.iter().zip(&mut least) {
+            let (before, after) = (&program.before, &program.after);
+            // The first round makes what is kept.
+            if round > 0 {
+                let spare = before.descriptors + churn::SPARE;
+                assert!(after.descriptors <= spare, "{program:?}");
+                assert!(after.threads <= before.threads, "{program:?}");
+                *least = least.min(program.bytes_per_call);
+            }
+        }
+        if round > 1 && least.iter().all(|bytes| *bytes < 8_000.0) {
+            return;
+        }
+    }
+    panic!("memory grows with every call: {least:?} bytes each at least");
+}
