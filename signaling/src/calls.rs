@@ -240,7 +240,10 @@ impl FrontDoor {
     }
 
     fn note_failure(&self, control: SocketAddr, error: &OwnerError) {
-        self.transceivers.doubt(control);
+        // A request that it does not understand says nothing of its health, and may be a client's doing.
+        if error.code() != Some(ControlCode::BadRequest) {
+            self.transceivers.doubt(control);
+        }
         match error.code() {
             Some(ControlCode::BadUfrag | ControlCode::Unauthorized) => {
                 tracing::warn!(%control, %error, "transceiver does not accept what was minted for it: do both have the same files?");

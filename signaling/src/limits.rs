@@ -49,8 +49,9 @@ pub const CREATE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a transceiver may take to end a session.
 pub const HANG_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The largest response of a transceiver that is read, in bytes: an answer, or the status of 256 shards.
-pub const OWNER_RESPONSE_MAX: usize = 2 * SDP_MAX;
+/// The largest response of a transceiver that is read, in bytes: an answer, which repeats parts of the offer and each byte of which JSON may
+/// write as six, or the status of 256 shards.
+pub const OWNER_RESPONSE_MAX: usize = 8 * SDP_MAX;
 
 /// How many transceivers are polled at the most; more addresses than that are left out, and said so.
 pub const TRANSCEIVERS_MAX: usize = 1_024;
@@ -63,6 +64,10 @@ pub const RETRY_AFTER_SECS: u64 = 2;
 
 /// The largest session configuration, in bytes of JSON: it travels in client secrets, and those in a header.
 pub const SESSION_CONFIG_MAX: usize = 16 * 1_024;
+
+/// How deeply the objects and arrays of a session configuration may be nested. Parsers stop at 128, and the configuration travels within
+/// other objects.
+pub const SESSION_CONFIG_DEPTH_MAX: usize = 64;
 
 /// How many tools a session configuration may hold.
 pub const TOOLS_MAX: usize = 128;
@@ -127,7 +132,7 @@ const _: () = {
     assert!(STATUS_TIMEOUT.as_millis() < POLL_INTERVAL.as_millis());
     assert!(STATUS_FRESH.as_millis() > 3 * POLL_INTERVAL.as_millis());
     assert!(OWNER_CONNECT_TIMEOUT.as_millis() < CREATE_TIMEOUT.as_millis());
-    assert!(OWNER_RESPONSE_MAX > SDP_MAX);
+    assert!(OWNER_RESPONSE_MAX > 7 * SDP_MAX);
     // A call that is tried twice may still finish after a stop was asked for.
     assert!(API.stop.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
     assert!(IDLE_MAX.as_secs() < CONTROL_IDLE_SECS && IDLE_MAX.as_secs() < API.head.as_secs());

@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::limits::{SESSION_CONFIG_MAX, TOOLS_MAX};
+use crate::limits::{SESSION_CONFIG_DEPTH_MAX, SESSION_CONFIG_MAX, TOOLS_MAX};
 
 /// A field that cannot be used: its path, such as `session.audio.output.speed`, and what it has to be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,6 +34,16 @@ pub fn whole(value: &Value) -> Option<u64> {
     })
 }
 
+/// How deeply objects and arrays are nested in a value. Whatever parsed it has bounded that, so this ends.
+fn depth(value: &Value) -> usize {
+    let deepest = |inner: &mut dyn Iterator<Item = &Value>| 1 + inner.map(depth).max().unwrap_or(0);
+    match value {
+        Value::Array(items) => deepest(&mut items.iter()),
+        Value::Object(fields) => deepest(&mut fields.values()),
+        _ => 0,
+    }
+}
+
 /// The name that paths begin with.
 pub const ROOT: &str = "session";
 
@@ -47,6 +57,11 @@ pub fn check(config: Value) -> Result<Map<String, Value>, FieldError> {
     if size > SESSION_CONFIG_MAX {
         return root.fail(format!(
             "has {size} bytes as JSON; at most {SESSION_CONFIG_MAX} are taken"
+        ));
+    }
+    if depth(&config) > SESSION_CONFIG_DEPTH_MAX {
+        return root.fail(format!(
+            "is nested too deeply: at most {SESSION_CONFIG_DEPTH_MAX} levels are taken"
         ));
     }
     root.object()?;
@@ -351,6 +366,20 @@ mod tests {
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().expect("an object").clone()
+    }
+
+    #[test]
+    fn what_would_be_too_deep_for_those_that_it_is_handed_to_is_refused_here() {
+        let nested = |levels: usize| {
+            let inner = (1..levels).fold(json!({}), |inner, _| json!([inner]));
+            json!({ "own": inner })
+        };
+        assert!(check(nested(SESSION_CONFIG_DEPTH_MAX - 1)).is_ok());
+        for levels in [SESSION_CONFIG_DEPTH_MAX, 120] {
+            let error = check(nested(levels)).expect_err("too deep");
+            assert_eq!(error.path, "session");
+            assert!(error.problem.contains("nested"), "{error}");
+        }
     }
 
     #[test]

@@ -184,6 +184,17 @@ async fn an_owner_that_went_away_between_polls_costs_the_caller_nothing() {
 }
 
 #[tokio::test]
+async fn a_request_that_an_owner_does_not_understand_leaves_it_in_placement() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    stub.reply(Reply::Refuse(ControlCode::BadRequest));
+    assert_eq!(told(front.call().await).await.status, 502);
+    // Whoever can provoke that must not make it refuse the calls of others.
+    assert_eq!(front.call().await.status(), 201);
+}
+
+#[tokio::test]
 async fn failures_of_the_only_owner_are_told_apart() {
     let stage = Stage::new();
     for (fault, status, code) in [
