@@ -319,14 +319,19 @@ fn a_pump_allocates_nothing_for_packets() {
         idle.allocations >= idle.polls,
         "the counter sees the timer of every poll: {idle:?}"
     );
-    let packets = u64::from(ROUNDS) * 2 * 2 * u64::from(CLIENTS);
-    assert!(packets > 10 * loaded.polls, "a load it was: {loaded:?}");
+    let per_poll = |counted: &Counted| counted.allocations as f64 / counted.polls as f64;
+    // However many polls a slow machine needs for the packets: what the polls themselves do not explain is next to nothing.
+    let packets = f64::from(ROUNDS * 2 * 2 * u32::from(CLIENTS));
+    let for_packets = loaded.allocations as f64 - loaded.polls as f64 * per_poll(&idle);
+    assert!(
+        for_packets < packets / 20.0,
+        "{for_packets} for {packets} packets: {idle:?} idle, {loaded:?} loaded"
+    );
     // A timer that is due before it is first polled is made once more (see the pump's pause): that is luck, and rare.
     assert!(
         loaded.most <= idle.most + 1,
         "{idle:?} idle, {loaded:?} loaded"
     );
-    let per_poll = |counted: &Counted| counted.allocations as f64 / counted.polls as f64;
     assert!(
         per_poll(&loaded) < 1.25 * per_poll(&idle),
         "{idle:?} idle, {loaded:?} loaded"

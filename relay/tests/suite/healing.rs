@@ -240,16 +240,23 @@ fn the_admin_pages_tell_health_and_readiness() {
 /// An idle core wakes a hundred times a second; then its timers and its other tasks have their turn, too.
 #[test]
 fn timers_of_an_idle_core_fire_and_their_lateness_is_published() {
-    const SLEPT: u64 = 300;
+    const FIRED: u64 = 300;
     let testbed = Testbed::new();
     let relay = testbed.relay(&[]);
     let up_to = |bound| relay.metric("timer_lateness_seconds_bucket", Some(("le", bound)));
-    until("the timers have fired", || {
-        (relay.metric("timer_lateness_seconds_count", None) >= SLEPT).then_some(())
+    // Buckets are cumulative.
+    until("the timers have fired in time", || {
+        (up_to("1.0") >= FIRED).then_some(())
     });
-    // Buckets are cumulative. A timer that fires only when luck will have it is late by more than a second now and then.
     assert!(up_to("0.0001") <= up_to("0.015"));
-    assert!(up_to("1.0") >= SLEPT);
-    assert!(up_to("+Inf") >= up_to("1.0"));
+    // A timer that fires only when luck will have it is late by more than that now and then; one that a machine without time
+    // for this test makes late is rare. More fire between two looks.
+    let all = up_to("+Inf");
+    let in_time = up_to("1.0");
+    assert!(
+        all.saturating_sub(in_time) < FIRED / 10,
+        "{in_time} of {all}"
+    );
+    assert!(relay.metric("timer_lateness_seconds_count", None) >= all);
     relay.stop();
 }

@@ -1,7 +1,7 @@
 //! The steering program on the real kernel: every datagram reaches the core that `Steering::core_for` names.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use firsthop_relay::sockets;
@@ -16,17 +16,16 @@ fn free_port(ip: IpAddr) -> u16 {
     socket.local_addr().expect("its address").port()
 }
 
-/// A loopback address that no other call gives, in this process or in another: its ports are free.
-fn own_address() -> IpAddr {
-    static COUNT: AtomicU8 = AtomicU8::new(1);
-    let pid = std::process::id();
-    let last = COUNT.fetch_add(1, Ordering::Relaxed);
-    IpAddr::V4(Ipv4Addr::new(
-        127,
-        200 + (pid % 50) as u8,
-        (pid / 50) as u8,
-        last,
-    ))
+/// More ports than a group here has cores.
+const GROUP_PORTS: u16 = 16;
+
+/// A loopback address and the first of [`GROUP_PORTS`] ports there that no other call gives, in this process or in another.
+fn own_address() -> (IpAddr, u16) {
+    static PORT: AtomicU16 = AtomicU16::new(4_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // Process ids have 22 bits at most.
+    let ip = Ipv4Addr::new(127, 192 | high, middle, low);
+    (ip.into(), PORT.fetch_add(GROUP_PORTS, Ordering::Relaxed))
 }
 
 fn every_datagram_reaches_its_core(
@@ -37,8 +36,8 @@ fn every_datagram_reaches_its_core(
 ) {
     let steering = Steering::new(seed, cores);
     let listen = SocketAddr::new(listen_ip, free_port(listen_ip));
-    let internal = own_address();
-    let (opened, _) = sockets::open(&[listen], internal, 4_000, &steering).expect("sockets");
+    let (internal, port) = own_address();
+    let (opened, _) = sockets::open(&[listen], internal, port, &steering).expect("sockets");
     let servers: Vec<UdpSocket> = opened
         .into_iter()
         .map(|mut core| UdpSocket::from(core.public.remove(0)))
@@ -98,9 +97,12 @@ fn an_address_that_somebody_holds_is_refused_even_to_a_group() {
     let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 9, 101));
     let listen = SocketAddr::new(ip, free_port(ip));
     let steering = Steering::new(0, 2);
-    let first = sockets::open(&[listen], own_address(), 4_000, &steering).expect("the first group");
-    let error = sockets::open(&[listen], own_address(), 4_000, &steering)
-        .expect_err("the second is refused");
+    let open = || {
+        let (internal, port) = own_address();
+        sockets::open(&[listen], internal, port, &steering)
+    };
+    let first = open().expect("the first group");
+    let error = open().expect_err("the second is refused");
     assert!(
         error
             .to_string()

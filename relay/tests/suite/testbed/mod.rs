@@ -26,6 +26,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Testbed {
     directory: PathBuf,
     block: [u8; 3],
+    /// Says to other testbeds, of whatever process, that the block is taken.
+    _claim: UdpSocket,
     keyring: DataKeyring,
 }
 
@@ -34,12 +36,13 @@ impl Testbed {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
-        let block = [127, 64 + (pid % 64) as u8, ((pid / 64) * 16 + number) as u8];
+        let (block, claim) = claim_block(pid * 16 + number);
         let directory = std::env::temp_dir().join(format!("firsthop-relay-{pid}-{number}"));
         fs::create_dir_all(&directory).expect("a directory for the test");
         let testbed = Self {
             directory,
             block,
+            _claim: claim,
             keyring: keyring(7),
         };
         testbed.write_keyring(7);
@@ -167,6 +170,24 @@ impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Blocks of addresses: 127.64.0 to 127.127.255.
+const BLOCKS: u32 = 1 << 14;
+
+/// Takes the first block from this number on that no other testbed has. A process id does not fit into its number, so that
+/// two processes may begin at the same one.
+fn claim_block(from: u32) -> ([u8; 3], UdpSocket) {
+    (0..BLOCKS)
+        .find_map(|tried| {
+            let number = from.wrapping_add(tried) % BLOCKS;
+            let block = [127, 64 + (number >> 8) as u8, number as u8];
+            let [a, b, c] = block;
+            // The last address of the internal half, which nothing else uses.
+            let claim = UdpSocket::bind((Ipv4Addr::new(a, b, c, 127), 3478)).ok()?;
+            Some((block, claim))
+        })
+        .expect("a block of addresses that no other testbed has")
 }
 
 /// The data keyring that derives from a secret of one repeated byte.

@@ -130,20 +130,23 @@ impl Deref for RelayProcess {
 impl Pages {
     /// Fetches an admin page: status line and body.
     pub(crate) fn page(&self, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.0).expect("the admin port");
+        self.page_while_up(path).expect("the admin port answers")
+    }
+
+    /// Fetches an admin page of a relay that may end at any moment: nothing when it has.
+    pub(crate) fn page_while_up(&self, path: &str) -> Option<(String, String)> {
+        let mut stream = TcpStream::connect(self.0).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         write!(
             stream,
             "GET {path} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n\r\n"
         )
-        .expect("asked");
+        .ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("answered");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        (
-            head.lines().next().unwrap_or_default().to_owned(),
-            body.to_owned(),
-        )
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.lines().next().unwrap_or_default();
+        Some((status.to_owned(), body.to_owned()))
     }
 
     /// The sum over all cores of a metric, by its name without `firsthop_relay_`, with a label when given.
