@@ -24,7 +24,7 @@ use firsthop_shared::keyring::Masters;
 use firsthop_signaling::calls::{FrontDoor, Steering};
 use firsthop_signaling::client::Proxies;
 use firsthop_signaling::files::{FileWatch, Paths};
-use firsthop_signaling::limits::API;
+use firsthop_signaling::limits::{API, HEALTH_TIMEOUT};
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{ControlSecret, OwnerClient, Patience};
@@ -223,7 +223,7 @@ fn front_door(folder: &Path, stubs: Vec<SocketAddr>) -> FrontDoor {
             country: HeaderName::from_static("x-country"),
         },
         places: None,
-        neighbours: Arc::new(Neighbours::new().expect("a client")),
+        neighbours: Arc::new(Neighbours::new(HEALTH_TIMEOUT).expect("a client")),
         steering: Steering::Forward,
         ice_servers: Vec::new(),
         sidebands: Arc::new(Semaphore::new(1)),

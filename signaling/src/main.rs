@@ -9,7 +9,9 @@ use firsthop_service::settings::{self, SettingError};
 use firsthop_signaling::calls::FrontDoor;
 use firsthop_signaling::config::{Config, Settings, bad_file, bad_places, bad_tls};
 use firsthop_signaling::files::{FileWatch, PlacesWatch};
-use firsthop_signaling::limits::{HEALTH_INTERVAL, METRICS, POLL_INTERVAL, SIDEBANDS_MAX};
+use firsthop_signaling::limits::{
+    HEALTH_INTERVAL, HEALTH_TIMEOUT, METRICS, POLL_INTERVAL, SIDEBANDS_MAX,
+};
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{OwnerClient, Patience};
@@ -65,7 +67,8 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let client = OwnerClient::new(&config.control_secret, Patience::default())
         .context("cannot make the HTTP client")?;
     let transceivers = Transceivers::new(config.transceivers.clone(), client);
-    let neighbours = Arc::new(Neighbours::new().context("cannot make the HTTP client")?);
+    let neighbours =
+        Arc::new(Neighbours::new(HEALTH_TIMEOUT).context("cannot make the HTTP client")?);
     let (mut places_watch, places) = match &config.places {
         None => (None, None),
         Some(path) => {

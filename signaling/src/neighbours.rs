@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::header::{
@@ -22,8 +23,7 @@ use tokio::task::JoinSet;
 use crate::access::REQUEST_ID;
 use crate::context::FORWARDED;
 use crate::limits::{
-    HEALTH_FAILURES, HEALTH_TIMEOUT, IDLE_MAX, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX,
-    PEER_TIMEOUT,
+    HEALTH_FAILURES, IDLE_MAX, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX, PEER_TIMEOUT,
 };
 
 /// What goes along with a forwarded request.
@@ -67,6 +67,7 @@ enum Neighbour {
 #[derive(Debug)]
 pub struct Neighbours {
     http: Client,
+    patience: Duration,
     health: Mutex<HashMap<Neighbour, Health>>,
 }
 
@@ -91,11 +92,11 @@ pub struct Forward<'a> {
 }
 
 impl Neighbours {
-    /// Knows of nobody yet.
+    /// Knows of nobody yet; each answer to whether it is well may take as long as `patience`.
     ///
     /// # Errors
     /// When the HTTP client cannot be built.
-    pub fn new() -> Result<Self, reqwest::Error> {
+    pub fn new(patience: Duration) -> Result<Self, reqwest::Error> {
         let http = Client::builder()
             .no_proxy()
             .redirect(Policy::none())
@@ -105,6 +106,7 @@ impl Neighbours {
             .build()?;
         Ok(Self {
             http,
+            patience,
             health: Mutex::default(),
         })
     }
@@ -131,7 +133,7 @@ impl Neighbours {
         for (neighbour, url) in asked {
             let this = Arc::clone(self);
             polls.spawn(async move {
-                let sent = this.http.get(url).timeout(HEALTH_TIMEOUT).send().await;
+                let sent = this.http.get(url).timeout(this.patience).send().await;
                 let well = sent.is_ok_and(|response| response.status().is_success());
                 this.note(neighbour, well);
             });

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::limits::{
     CREATE_TIMEOUT, HANG_UP_TIMEOUT, IDLE_MAX, OWNER_CONNECT_TIMEOUT, OWNER_RESPONSE_MAX,
-    STATUS_TIMEOUT,
+    STATUS_FRESH, STATUS_TIMEOUT,
 };
 
 /// The secret that transceivers ask for on their control port.
@@ -79,11 +79,13 @@ impl OwnerError {
     }
 }
 
-/// How long each kind of request to a transceiver may take.
+/// How long each kind of request to a transceiver may take, and for how long a status is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
     /// For its status.
     pub status: Duration,
+    /// For the next good status: so long counts the last one as recent.
+    pub fresh: Duration,
     /// For the answer to an offer.
     pub create: Duration,
     /// For the end of a session.
@@ -94,6 +96,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             status: STATUS_TIMEOUT,
+            fresh: STATUS_FRESH,
             create: CREATE_TIMEOUT,
             hang_up: HANG_UP_TIMEOUT,
         }
@@ -124,6 +127,12 @@ impl OwnerClient {
             .pool_idle_timeout(IDLE_MAX)
             .build()?;
         Ok(Self { http, patience })
+    }
+
+    /// How long it waits.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// Asks for the status.

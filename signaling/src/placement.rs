@@ -11,14 +11,12 @@
 //! The module is pure: it reads no clock and no random source; both are passed in.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{BootId, OwnerAddr, ShardId};
 use firsthop_shared::control::Status;
 use firsthop_shared::limits::SHARDS_MAX;
 use rand::{Rng, RngExt as _};
-
-use crate::limits::STATUS_FRESH;
 
 /// Where a call was placed. Hand it back to [`Placement::settle`] when the owner has answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,9 +69,10 @@ impl Standing {
 }
 
 /// The transceivers that this replica knows, and their load.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Placement {
     owners: Vec<Owner>,
+    fresh: Duration,
 }
 
 #[derive(Debug)]
@@ -87,7 +86,8 @@ struct Owner {
 
 #[derive(Debug)]
 struct Report {
-    at: Instant,
+    /// Until then it counts as recent.
+    fresh_until: Instant,
     boot: BootId,
     owner: OwnerAddr,
     draining: bool,
@@ -107,10 +107,13 @@ struct Shard {
 }
 
 impl Placement {
-    /// A table without transceivers.
+    /// A table without transceivers, where each good status counts as recent for as long as `fresh`.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(fresh: Duration) -> Self {
+        Self {
+            owners: Vec::new(),
+            fresh,
+        }
     }
 
     /// Sets which transceivers there are, by control address; those that stay keep what is known of them.
@@ -144,6 +147,7 @@ impl Placement {
 
     /// Takes a status that arrived at `now`.
     pub fn observe(&mut self, control: SocketAddr, status: &Status, now: Instant) {
+        let fresh_until = now + self.fresh;
         let Some(owner) = self.find(control) else {
             return;
         };
@@ -157,7 +161,7 @@ impl Placement {
             owner.shards.clear();
         }
         owner.report = Some(Report {
-            at: now,
+            fresh_until,
             boot,
             owner: OwnerAddr::new(status.owner),
             draining: status.draining,
@@ -255,9 +259,7 @@ impl Placement {
 impl Owner {
     fn standing(&self, now: Instant) -> Standing {
         match &self.report {
-            Some(report)
-                if !self.doubted && now.saturating_duration_since(report.at) <= STATUS_FRESH =>
-            {
+            Some(report) if !self.doubted && now <= report.fresh_until => {
                 if report.draining {
                     Standing::Draining
                 } else if self.shards.iter().any(Shard::has_room) {

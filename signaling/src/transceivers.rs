@@ -88,7 +88,6 @@ pub struct Transceivers {
     table: Mutex<Table>,
 }
 
-#[derive(Default)]
 struct Table {
     placement: Placement,
     /// What was last logged of each.
@@ -101,10 +100,15 @@ impl Transceivers {
     /// Knows where to look, and has asked nobody yet.
     #[must_use]
     pub fn new(sources: Vec<Source>, client: OwnerClient) -> Arc<Self> {
+        let table = Mutex::new(Table {
+            placement: Placement::new(client.patience().fresh),
+            logged: HashMap::new(),
+            resolved: HashMap::new(),
+        });
         Arc::new(Self {
             sources,
             client,
-            table: Mutex::default(),
+            table,
         })
     }
 

@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::stage::{ANSWER, KEY, OFFER, Reply, Stage, Stub, header, told};
+use crate::stage::{ANSWER, KEY, OFFER, PATIENCE, PATIENT, Reply, Stage, Stub, header, told};
 use axum::http::StatusCode;
 use firsthop_shared::address::IngressId;
 use firsthop_shared::control::ControlCode;
-use firsthop_signaling::owner::Patience;
 
 #[tokio::test]
 async fn an_offer_is_answered_by_its_owner_with_a_location() {
@@ -38,9 +37,7 @@ async fn an_answer_advertises_the_ingresses_that_were_set_in_their_order() {
     let stage = Stage::new();
     let stub = Stub::start(&stage, &[10]).await;
     let set = Some(vec![IngressId(2)]);
-    let front = stage
-        .front_with(&[stub.control], set, Patience::default())
-        .await;
+    let front = stage.front_with(&[stub.control], set, PATIENT).await;
     assert_eq!(front.call().await.status(), 201);
     assert_eq!(stub.state().asked[0].ingresses, [2]);
 }
@@ -219,10 +216,10 @@ async fn failures_of_the_only_owner_are_told_apart() {
         (Reply::Never, 504, "media_server_timeout"),
     ] {
         let stub = Stub::start(&stage, &[10]).await;
-        let patience = Patience {
-            create: Duration::from_millis(300),
-            ..Patience::default()
-        };
+        let mut patience = PATIENT;
+        if matches!(fault, Reply::Never) {
+            patience.create = Duration::from_millis(300);
+        }
         let front = stage.front_with(&[stub.control], None, patience).await;
         stub.reply(fault.clone());
         let told = told(front.call().await).await;
@@ -280,11 +277,7 @@ async fn without_a_free_transceiver_a_call_gets_503_with_retry_after() {
     let nowhere = gone.control;
     gone.stop().await;
     let front = stage
-        .front_with(
-            &[draining.control, full.control, nowhere],
-            None,
-            Patience::default(),
-        )
+        .front_with(&[draining.control, full.control, nowhere], None, PATIENT)
         .await;
     // One place is left at the nearly full one.
     assert_eq!(front.get("/readyz").await.status(), 200);
@@ -313,9 +306,7 @@ async fn a_transceiver_that_starts_later_gets_calls_after_its_first_status() {
     let placeholder = Stub::start(&stage, &[10]).await;
     let control = placeholder.control;
     placeholder.stop().await;
-    let front = stage
-        .front_with(&[control], None, Patience::default())
-        .await;
+    let front = stage.front_with(&[control], None, PATIENT).await;
     assert_eq!(told(front.call().await).await.status, 503);
     let stub = Stub::start_at(&stage, &control.to_string(), &[10]).await;
     front.poll().await;
@@ -461,18 +452,25 @@ async fn a_client_that_leaves_in_the_middle_takes_no_place_for_good() {
         .post("/v1/realtime/calls")
         .bearer_auth(KEY)
         .header("content-type", "application/sdp")
-        .body(OFFER)
-        .timeout(Duration::from_millis(300))
-        .send()
-        .await;
-    assert!(impatient.is_err());
+        .body(OFFER);
+    let impatient = tokio::spawn(impatient.send());
+    let asked = async {
+        while stub.state().asked.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .expect("the transceiver is asked");
+    impatient.abort();
+    assert!(impatient.await.expect_err("it has left").is_cancelled());
     // The server notices in its own time; from then on the next status tells that the call never was.
     let noticed = async {
         while !front.door.transceivers.placeable() {
             front.poll().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), noticed)
+    tokio::time::timeout(PATIENCE, noticed)
         .await
         .expect("the place is free again");
     assert_eq!(front.call().await.status(), 201);

@@ -33,7 +33,7 @@ fn status(number: u16, shards: &[(u32, u32)]) -> Status {
 
 fn table(statuses: &[Status], now: Instant) -> Placement {
     let controls: Vec<SocketAddr> = (1..).map(control).take(statuses.len()).collect();
-    let mut table = Placement::new();
+    let mut table = Placement::new(STATUS_FRESH);
     table.set_members(&controls);
     for (control, status) in controls.iter().zip(statuses) {
         table.poll_started(*control);
@@ -255,7 +255,7 @@ proptest! {
     fn every_place_is_one_that_may_be_used(steps in steps(), seed in any::<u64>()) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut now = Instant::now();
-        let mut table = Placement::new();
+        let mut table = Placement::new(STATUS_FRESH);
         table.set_members(&[control(1), control(2)]);
         let mut told: std::collections::HashMap<SocketAddr, Status> = Default::default();
         let mut places = Vec::new();

@@ -9,7 +9,7 @@ use firsthop_signaling::limits::API;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a program may take for what it does at once; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -279,18 +279,24 @@ async fn it_serves_calls_and_metrics_reloads_by_itself_and_stops_cleanly() {
             .status()
     };
     assert_eq!(call(KEY).await, 201);
-    let metrics = client
-        .get(format!("http://{}/metrics", program.metrics))
-        .send()
-        .await
-        .expect("a response")
-        .text()
-        .await
-        .expect("a body");
-    assert!(
-        metrics.contains("firsthop_signaling_transceivers{standing=\"ready\"} 1"),
-        "{metrics}"
-    );
+    // The number is shown when the round of questions is over, a moment after the log told of the answer.
+    let shown = async {
+        loop {
+            let metrics = client
+                .get(format!("http://{}/metrics", program.metrics))
+                .send()
+                .await
+                .expect("a response")
+                .text()
+                .await
+                .expect("a body");
+            if metrics.contains("firsthop_signaling_transceivers{standing=\"ready\"} 1") {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, shown).await.expect("shown in time");
     stage.write("keys.toml", &stage::key_file(&[("other", "other-key")]));
     program.logged("file reloaded").await;
     let call = client
@@ -322,7 +328,7 @@ async fn an_interrupt_stops_it_without_waiting_for_idle_connections() {
     let started = Instant::now();
     program.signal("-INT");
     assert_eq!(program.exit().await, Some(0));
-    assert!(started.elapsed() < API.stop / 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() < API.stop, "{:?}", started.elapsed());
     drop((silent, idle));
 }
 

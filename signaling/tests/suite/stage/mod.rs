@@ -38,6 +38,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+/// How long anything that must happen may take. Only a failing test waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a front door grants its transceivers: nothing runs out while a slow machine runs a test.
+pub(crate) const PATIENT: Patience = Patience {
+    status: PATIENCE,
+    fresh: Duration::from_secs(600),
+    create: PATIENCE,
+    hang_up: PATIENCE,
+};
+
 pub(crate) const KEY: &str = "dev-key-8c1f60";
 pub(crate) const SECRET: &str = "control-secret-51ab77";
 pub(crate) const ANSWER: &str = "v=0\r\no=- 9 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n";
@@ -393,7 +404,7 @@ impl Stage {
     /// A front door that knows these transceivers and has their status.
     pub(crate) async fn front(&self, stubs: &[&Stub]) -> Front {
         let controls: Vec<SocketAddr> = stubs.iter().map(|stub| stub.control).collect();
-        self.front_with(&controls, None, Patience::default()).await
+        self.front_with(&controls, None, PATIENT).await
     }
 
     pub(crate) async fn front_with(
@@ -413,8 +424,7 @@ impl Stage {
         change: impl FnOnce(&mut FrontDoor),
     ) -> Front {
         let controls: Vec<SocketAddr> = stubs.iter().map(|stub| stub.control).collect();
-        self.front_changed(&controls, None, Patience::default(), change)
-            .await
+        self.front_changed(&controls, None, PATIENT, change).await
     }
 
     async fn front_changed(
@@ -457,7 +467,7 @@ impl Stage {
                 country: HeaderName::from_static("x-country"),
             },
             places: None,
-            neighbours: Arc::new(Neighbours::new().expect("a client")),
+            neighbours: Arc::new(Neighbours::new(PATIENCE).expect("a client")),
             steering: Steering::Forward,
             ice_servers: Vec::new(),
             sidebands: Arc::new(Semaphore::new(8)),
@@ -478,7 +488,7 @@ impl Stage {
             files_watch,
             client: reqwest::Client::builder()
                 .no_proxy()
-                .timeout(Duration::from_secs(30))
+                .timeout(2 * PATIENCE)
                 .build()
                 .expect("a client"),
             _stop: stop,
