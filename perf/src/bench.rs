@@ -12,7 +12,7 @@ use firsthop_shared::limits::{TRUNK_DATAGRAM_ETHERNET, TRUNK_DATAGRAM_MAX};
 
 use crate::burst::{self, BurstPlan, Cost, Work};
 use crate::flood::{self, FloodPlan, FloodReport, Junk};
-use crate::load::{self, LoadPlan, LoadReport};
+use crate::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use crate::metrics::{Lateness, Metrics};
 use crate::packet::Sizes;
 use crate::rig::{Direction, Rig, RigError, RigPlan};
@@ -353,6 +353,7 @@ pub fn latency(
         direction: Direction::Both,
         rate,
         duration: effort.load,
+        stragglers: STRAGGLERS,
     };
     let says = subject.wire == Wire::Trunk;
     let admin = subject.place.admin;

@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use firsthop_perf::bench::{self, Effort, FLOWS};
 use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
-use firsthop_perf::load::{self, LoadPlan, LoadReport};
+use firsthop_perf::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::plot;
 use firsthop_perf::report::{
@@ -91,6 +91,7 @@ pub(crate) fn relay(args: &RelayArgs) -> anyhow::Result<()> {
         },
         rate: args.rate * f64::from(args.flows),
         duration: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+        stragglers: STRAGGLERS,
     };
     let report = load::run(&mut rig, None, &plan)?;
     let mut out = std::io::stdout().lock();

@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use crate::burst::wait_empty;
 use crate::crowd::{CLIENT_UFRAG, Crowd, open_socket};
-use crate::load::{self, LoadPlan, LoadReport};
+use crate::load::{self, LoadPlan, LoadReport, Way};
 use crate::metrics::Metrics;
 use crate::mmsg::{BATCH, Outbox, copy_of};
+use crate::process::own_drops;
 use crate::rig::{Direction, Rig};
 use crate::subject::Subject;
 
@@ -157,9 +158,13 @@ pub struct FloodReport {
     pub lost_up: f64,
     /// Share that was lost on the way down.
     pub lost_down: f64,
+    /// How many packets both shares are.
+    pub lost: u64,
+    /// Datagrams that found no room in the sockets of this program, which takes the calls' packets too.
+    pub own_drops: u64,
     /// By how much the relay's memory grew, in bytes.
     pub memory_growth: i64,
-    /// What the relay says it dropped, by reason.
+    /// What the relay says it dropped, by reason; what its sockets had no room for under `kernel_` and their name.
     pub drops: BTreeMap<String, u64>,
 }
 
@@ -181,6 +186,12 @@ pub struct FloodPlan {
 /// Junk packets of one backlog.
 const BACKLOG: usize = 4_096;
 
+/// How long stragglers among the live calls' packets are waited for: what comes late in a flood was not lost.
+const STRAGGLERS: Duration = Duration::from_secs(5);
+
+/// How long the relay may take to publish its counters, which it does ten times a second on a machine that is quiet.
+const PUBLISHED: Duration = Duration::from_secs(10);
+
 /// Floods a relay while the rig's calls are live, then measures the junk alone.
 ///
 /// # Errors
@@ -191,13 +202,15 @@ pub fn run(
     junk: Junk,
     plan: &FloodPlan,
 ) -> io::Result<FloodReport> {
-    let before = Metrics::read(subject.place.admin)?;
+    let before = published(subject)?;
+    let own_before = own_drops()?;
     let memory = subject.process.usage()?.resident;
     let mut flood = Flood::new(junk, &rig.crowd, subject.place.public, plan.sources)?;
     let load = LoadPlan {
         direction: Direction::Both,
         rate: plan.live_rate * f64::from(rig.crowd.flows()),
         duration: plan.duration,
+        stragglers: STRAGGLERS,
     };
     let begin = Instant::now();
     let live: LoadReport = load::run_beside(rig, None, &load, || {
@@ -207,19 +220,37 @@ pub fn run(
         Ok(())
     })?;
     let rate = flood.sent as f64 / plan.duration.as_secs_f64();
+    let own_drops = own_drops()?.saturating_sub(own_before);
     let nanos = cost(&mut flood, subject, rig, plan.rounds)?;
-    // The relay publishes its counters ten times a second.
-    std::thread::sleep(Duration::from_millis(150));
-    let after = Metrics::read(subject.place.admin)?;
+    let after = published(subject)?;
+    let (up, down) = (live.up.unwrap_or_default(), live.down.unwrap_or_default());
+    let lost = |way: &Way| way.sent.saturating_sub(way.received);
     Ok(FloodReport {
         junk,
         rate,
         nanos,
-        lost_up: live.up.unwrap_or_default().lost(),
-        lost_down: live.down.unwrap_or_default().lost(),
+        lost_up: up.lost(),
+        lost_down: down.lost(),
+        lost: lost(&up) + lost(&down),
+        own_drops,
         memory_growth: subject.process.usage()?.resident as i64 - memory as i64,
         drops: after.drops_since(&before),
     })
+}
+
+/// What the relay has counted up to now: counters that it published later than this was asked for.
+fn published(subject: &Subject) -> io::Result<Metrics> {
+    let begin = Instant::now();
+    let turns = |metrics: &Metrics| metrics.sum("turns_total");
+    let old = turns(&Metrics::read(subject.place.admin)?);
+    while turns(&Metrics::read(subject.place.admin)?) == old {
+        if begin.elapsed() > PUBLISHED {
+            return Err(io::Error::other("the relay publishes no counters"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // That reading may have been taken in the middle of the publication.
+    Metrics::read(subject.place.admin)
 }
 
 /// Works off backlogs of junk; the median cost of one packet.

@@ -19,6 +19,8 @@ pub struct LoadPlan {
     pub rate: f64,
     /// How long to send.
     pub duration: Duration,
+    /// How long to wait for stragglers while none comes: see [`STRAGGLERS`].
+    pub stragglers: Duration,
 }
 
 /// Latency percentiles in microseconds, counted from the moment each packet was due.
@@ -87,8 +89,8 @@ pub struct LoadReport {
 /// Packets that are sent at most before arrivals are looked at.
 const SEND_BUDGET: u32 = 64;
 
-/// How long stragglers are waited for.
-const STRAGGLERS: Duration = Duration::from_millis(300);
+/// How long stragglers are waited for in a measurement: longer than anything takes on a machine that is quiet.
+pub const STRAGGLERS: Duration = Duration::from_millis(300);
 
 /// From 1 ns to 60 s with three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
@@ -170,7 +172,7 @@ pub fn run_beside(
         )?;
         if arrived.datagrams > 0 || sent < total {
             last_arrival = Instant::now();
-        } else if last_arrival.elapsed() > STRAGGLERS {
+        } else if last_arrival.elapsed() > plan.stragglers {
             break;
         }
         let complete = |on: bool, histogram: &Histogram<u64>| !on || histogram.len() >= total;

@@ -208,10 +208,50 @@ pub fn udp_queue(address: SocketAddr) -> io::Result<Option<u64>> {
     }))
 }
 
+/// How many datagrams this process's own UDP sockets over IPv4 had no room for, since they were opened.
+///
+/// # Errors
+/// `/proc` is not readable.
+pub fn own_drops() -> io::Result<u64> {
+    let mut own = Vec::new();
+    for descriptor in fs::read_dir("/proc/self/fd")? {
+        // One is that of the directory itself, which is gone by now.
+        if let Ok(target) = fs::read_link(descriptor?.path())
+            && let Some(inode) = target
+                .to_str()
+                .and_then(|name| name.strip_prefix("socket:["))
+        {
+            own.push(inode.trim_end_matches(']').to_owned());
+        }
+    }
+    let table = fs::read_to_string("/proc/net/udp")?;
+    let drops = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let inode = fields.get(9)?;
+        own.iter().find(|own| own == inode)?;
+        fields.last()?.parse::<u64>().ok()
+    });
+    Ok(drops.sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+
+    #[test]
+    fn what_a_socket_of_this_process_has_no_room_for_is_counted() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = socket.local_addr().expect("an address");
+        socket2::SockRef::from(&socket)
+            .set_recv_buffer_size(0)
+            .expect("the smallest buffer");
+        let before = own_drops().expect("readable");
+        for _ in 0..100 {
+            socket.send_to(&[1; 100], address).expect("sent");
+        }
+        assert!(own_drops().expect("readable") > before);
+    }
 
     #[test]
     fn a_queue_is_seen_while_it_waits() {
