@@ -8,12 +8,12 @@ use firsthop_transceiver::audio::ConversationCounters;
 use firsthop_transceiver::life::{EndReason, State};
 use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
-use firsthop_transceiver::session::{Advertised, Outgoing};
+use firsthop_transceiver::session::Advertised;
 
 use str0m::channel::ChannelConfig;
 use str0m::media::Direction;
 
-use crate::peer::{Call, Client, addr, credentials, two_ingresses};
+use crate::peer::{Call, Client, addr, credentials, is_media, two_ingresses};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -21,10 +21,6 @@ fn secs(n: u64) -> Duration {
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-fn is_media(outgoing: &Outgoing) -> bool {
-    classify(&outgoing.payload) == PacketClass::Rtp
 }
 
 #[test]

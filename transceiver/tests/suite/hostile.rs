@@ -9,10 +9,9 @@ use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_transceiver::hops::PathKey;
 use firsthop_transceiver::life::State;
 use firsthop_transceiver::reason::Reason;
-use firsthop_transceiver::session::Outgoing;
 use proptest::prelude::*;
 
-use crate::peer::{Call, addr};
+use crate::peer::{Call, addr, is_media};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -20,10 +19,6 @@ fn secs(n: u64) -> Duration {
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-fn is_media(outgoing: &Outgoing) -> bool {
-    classify(&outgoing.payload) == PacketClass::Rtp
 }
 
 /// DTLS that anyone can make up: garbage, records cut short, alerts in the clear, a hello out of season.

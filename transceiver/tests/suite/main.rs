@@ -2,6 +2,7 @@
 
 mod audio;
 mod backend;
+mod binary;
 mod calls;
 mod codecs;
 mod control_port;

@@ -1,20 +1,12 @@
 use firsthop_transceiver::audio::{
-    Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PACKET, MAX_PAYLOAD, Origin, SAMPLE_RATE,
+    Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PACKET, Origin, SAMPLE_RATE,
 };
 use proptest::prelude::*;
 
-use crate::audio::signals::{aligned, correlation, frames, ms, rms, speech};
+use crate::audio::signals::{aligned, correlation, encoded, ms, rms, speech};
 
 fn encode(pcm: &[i16], settings: EncoderSettings) -> Vec<Vec<u8>> {
-    let mut encoder = Encoder::new(Codec::Opus, settings).unwrap();
-    let mut payload = [0; MAX_PAYLOAD];
-    frames(pcm)
-        .iter()
-        .map(|frame| {
-            let length = encoder.encode(frame, &mut payload).unwrap();
-            payload[..length].to_vec()
-        })
-        .collect()
+    encoded(Codec::Opus, settings, pcm)
 }
 
 #[test]

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firsthop_transceiver::audio::{
-    Codec, Decoder, Encoder, EncoderSettings, FRAME, Law, MAX_PAYLOAD, RtpIn, Uplink,
-};
+use firsthop_transceiver::audio::{Codec, Decoder, EncoderSettings, FRAME, Law, RtpIn, Uplink};
 
-use crate::audio::signals::{aligned, frames, ms, rms, speech};
+use crate::audio::signals::{aligned, encoded, ms, rms, speech};
 
 const LAWS: [Law; 2] = [Law::Mu, Law::A];
 
@@ -163,15 +161,7 @@ fn every_code_comes_back_to_itself() {
 }
 
 fn encode(codec: Codec, pcm: &[i16]) -> Vec<Vec<u8>> {
-    let mut encoder = Encoder::new(codec, EncoderSettings::default()).unwrap();
-    let mut payload = [0; MAX_PAYLOAD];
-    frames(pcm)
-        .iter()
-        .map(|frame| {
-            let length = encoder.encode(frame, &mut payload).unwrap();
-            payload[..length].to_vec()
-        })
-        .collect()
+    encoded(codec, EncoderSettings::default(), pcm)
 }
 
 #[test]

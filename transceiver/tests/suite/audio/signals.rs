@@ -1,6 +1,8 @@
 //! Signals to speak with, and measures of what came back.
 
-use firsthop_transceiver::audio::{FRAME, SAMPLE_RATE};
+use firsthop_transceiver::audio::{
+    Codec, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD, SAMPLE_RATE,
+};
 
 /// Milliseconds as samples.
 pub(crate) fn ms(milliseconds: usize) -> usize {
@@ -111,4 +113,15 @@ pub(crate) fn frames(pcm: &[i16]) -> Vec<[i16; FRAME]> {
             frame
         })
         .collect()
+}
+
+/// The payloads of what is said.
+pub(crate) fn encoded(codec: Codec, settings: EncoderSettings, pcm: &[i16]) -> Vec<Vec<u8>> {
+    let mut encoder = Encoder::new(codec, settings).expect("an encoder");
+    let mut payload = [0; MAX_PAYLOAD];
+    let mut encode = |frame| {
+        let length = encoder.encode(frame, &mut payload).expect("a frame");
+        payload[..length].to_vec()
+    };
+    frames(pcm).iter().map(&mut encode).collect()
 }

@@ -2,10 +2,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use firsthop_transceiver::audio::{
-    Codec, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD, RtpIn, SAMPLE_RATE, STALL, Uplink,
+    Codec, EncoderSettings, FRAME, RtpIn, SAMPLE_RATE, STALL, Uplink,
 };
 
-use crate::audio::signals::{aligned, frames, ms, rms, speech};
+use crate::audio::signals::{aligned, encoded, frames, ms, rms, speech};
 
 const TICKS: u32 = 960;
 
@@ -19,20 +19,12 @@ fn packet(n: u32, payload: &[u8]) -> RtpIn {
     }
 }
 
-fn encoded(pcm: &[i16], expected_loss: u8) -> Vec<Vec<u8>> {
+fn encode(pcm: &[i16], expected_loss: u8) -> Vec<Vec<u8>> {
     let settings = EncoderSettings {
         expected_loss,
         ..EncoderSettings::default()
     };
-    let mut encoder = Encoder::new(Codec::Opus, settings).unwrap();
-    let mut payload = [0; MAX_PAYLOAD];
-    frames(pcm)
-        .iter()
-        .map(|frame| {
-            let length = encoder.encode(frame, &mut payload).unwrap();
-            payload[..length].to_vec()
-        })
-        .collect()
+    encoded(Codec::Opus, settings, pcm)
 }
 
 fn drain(uplink: &mut Uplink, now: Instant, pcm: &mut Vec<i16>) {
@@ -71,7 +63,7 @@ fn in_time(payloads: &[Vec<u8>]) -> Vec<(u64, RtpIn)> {
 fn a_stream_without_loss_is_decoded_whole_and_without_delay() {
     let sent = speech(ms(2_000));
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let arrivals = in_time(&encoded(&sent, 0));
+    let arrivals = in_time(&encode(&sent, 0));
     let (pcm, lengths) = play(&mut uplink, &arrivals, 2_000);
     assert_eq!(pcm.len(), sent.len());
     assert_eq!(lengths[0], FRAME);
@@ -90,7 +82,7 @@ fn a_stream_without_loss_is_decoded_whole_and_without_delay() {
 
 #[test]
 fn reordered_and_doubled_packets_change_nothing() {
-    let payloads = encoded(&speech(ms(1_000)), 0);
+    let payloads = encode(&speech(ms(1_000)), 0);
     let arrivals = in_time(&payloads);
     let (reference, _) = play(&mut Uplink::new(Codec::Opus).unwrap(), &arrivals, 1_100);
     let mut shuffled = arrivals.clone();
@@ -112,7 +104,7 @@ fn lost_packets_are_restored_or_concealed_and_take_no_time_away() {
     let sent = speech(ms(2_000));
     for (expected_loss, recovered, wanted) in [(20, 12..20, 0.8), (0, 0..1, 0.6)] {
         let mut uplink = Uplink::new(Codec::Opus).unwrap();
-        let mut arrivals = in_time(&encoded(&sent, expected_loss));
+        let mut arrivals = in_time(&encode(&sent, expected_loss));
         arrivals.retain(|(at, _)| *at == 0 || at % 100 != 0);
         let (pcm, _) = play(&mut uplink, &arrivals, 2_100);
         assert_eq!(pcm.len(), sent.len());
@@ -129,7 +121,7 @@ fn lost_packets_are_restored_or_concealed_and_take_no_time_away() {
 #[test]
 fn a_lost_packet_delays_those_behind_it_by_40_ms_at_most() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let mut arrivals = in_time(&encoded(&speech(ms(1_000)), 0));
+    let mut arrivals = in_time(&encode(&speech(ms(1_000)), 0));
     arrivals.remove(10);
     let (_, lengths) = play(&mut uplink, &arrivals, 1_000);
     for (ms, length) in lengths.iter().enumerate() {
@@ -147,7 +139,7 @@ fn a_lost_packet_delays_those_behind_it_by_40_ms_at_most() {
 #[test]
 fn an_outage_is_concealed_for_200_ms_and_the_rest_is_skipped() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let mut arrivals = in_time(&encoded(&speech(ms(2_000)), 0));
+    let mut arrivals = in_time(&encode(&speech(ms(2_000)), 0));
     arrivals.drain(50..75);
     let (pcm, _) = play(&mut uplink, &arrivals, 2_100);
     let counters = uplink.counters();
@@ -161,7 +153,7 @@ fn an_outage_is_concealed_for_200_ms_and_the_rest_is_skipped() {
 fn late_audio_of_a_stalled_network_is_not_lost() {
     let sent = speech(ms(2_000));
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let mut arrivals = in_time(&encoded(&sent, 0));
+    let mut arrivals = in_time(&encode(&sent, 0));
     for (at, _) in &mut arrivals[40..80] {
         *at = 1_600;
     }
@@ -211,7 +203,7 @@ fn a_client_with_dtx_is_heard_as_silence_in_real_time() {
 #[test]
 fn a_client_that_stops_without_a_word_is_silent_after_a_second_for_five() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let arrivals = in_time(&encoded(&speech(ms(400)), 0));
+    let arrivals = in_time(&encode(&speech(ms(400)), 0));
     let (pcm, lengths) = play(&mut uplink, &arrivals, 20_000);
     let stall = STALL.as_millis() as usize;
     assert_eq!(lengths[380 + stall], ms(400));
@@ -224,7 +216,7 @@ fn a_client_that_stops_without_a_word_is_silent_after_a_second_for_five() {
 #[test]
 fn another_stream_begins_without_a_gap() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let payloads = encoded(&speech(ms(400)), 0);
+    let payloads = encode(&speech(ms(400)), 0);
     let mut arrivals = in_time(&payloads);
     for (n, (_, packet)) in arrivals.iter_mut().enumerate().skip(10) {
         packet.ssrc = 2;
@@ -247,7 +239,7 @@ fn another_stream_begins_without_a_gap() {
 #[test]
 fn a_malformed_payload_is_counted_and_concealed() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let mut arrivals = in_time(&encoded(&speech(ms(400)), 0));
+    let mut arrivals = in_time(&encode(&speech(ms(400)), 0));
     // Code 3 with a frame count of 0: invalid by RFC 6716, section 3.4.
     arrivals[10].1.payload = Arc::from([0x4b, 0x00, 0x00].as_slice());
     let (pcm, _) = play(&mut uplink, &arrivals, 500);
@@ -259,7 +251,7 @@ fn a_malformed_payload_is_counted_and_concealed() {
 #[test]
 fn a_client_far_ahead_of_real_time_is_not_decoded() {
     let mut uplink = Uplink::new(Codec::Opus).unwrap();
-    let payloads = encoded(&speech(ms(1_000)), 0);
+    let payloads = encode(&speech(ms(1_000)), 0);
     let flood: Vec<(u64, RtpIn)> = (0..2_000)
         .map(|n| (u64::from(n) / 20, packet(n, &payloads[n as usize % 50])))
         .collect();

@@ -12,6 +12,7 @@ use firsthop_shared::address::{
 };
 use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_shared::keyring::{DataKeyring, Masters};
+use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{self, Route};
 use firsthop_transceiver::audio::{Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD};
 use firsthop_transceiver::backend::Opened;
@@ -37,6 +38,11 @@ use speaker::Speaker;
 pub(crate) const LATENCY: Duration = Duration::from_millis(10);
 
 pub(crate) const CREATED: u64 = 1_700_000_000_000;
+
+/// Whether a packet of ours carries sound.
+pub(crate) fn is_media(outgoing: &Outgoing) -> bool {
+    classify(&outgoing.payload) == PacketClass::Rtp
+}
 
 pub(crate) fn addr(text: &str) -> SocketAddr {
     text.parse().expect("an address")
