@@ -152,7 +152,7 @@ pub(crate) fn server_error(ids: &mut Ids, code: &str, message: &str) -> String {
 }
 
 /// An event of this type with a new id and these members.
-fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
+pub(crate) fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
     members["type"] = kind.into();
     members["event_id"] = ids.make("event").into();
     members.to_string()

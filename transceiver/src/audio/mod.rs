@@ -39,7 +39,7 @@ pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 pub use events::Ids;
-pub(crate) use events::{OutputBuffer, client_error, output_audio_buffer, server_error};
+pub(crate) use events::{OutputBuffer, client_error, event, output_audio_buffer, server_error};
 pub use g711::Law;
 pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
 pub use loss::ExpectedLoss;

@@ -13,6 +13,7 @@ mod args;
 mod connection;
 mod dial;
 mod link;
+mod outputs;
 mod pipecat;
 mod realtime;
 mod retry;

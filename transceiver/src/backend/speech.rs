@@ -17,12 +17,16 @@ pub(super) enum Effect {
     Started(Option<String>),
     /// All audio of this response has been sent, and no more will come.
     Stopped(Option<String>),
-    /// Of this piece only so much was sent.
-    Truncate {
-        item: String,
-        part: u64,
-        sent_ms: u64,
-    },
+    /// Of this piece not all was sent.
+    Truncate(Truncation),
+}
+
+/// How much was sent of a piece that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Truncation {
+    pub(super) item: String,
+    pub(super) part: u64,
+    pub(super) sent_ms: u64,
 }
 
 /// The model's speech in one session.
@@ -40,6 +44,8 @@ struct Piece {
     part: u64,
     response: Option<String>,
     fate: Fate,
+    /// The playout knows of it.
+    given: bool,
     /// All of its audio has come.
     complete: bool,
     /// The server that said it is gone: there is nobody to tell.
@@ -67,16 +73,16 @@ struct Response {
 }
 
 impl Speech {
-    /// Audio of this part came: the name under which it is to be played, and whether it is the first; `None` when it was cut off.
+    /// Audio of this part came: the name under which it is to be played; `None` when it was cut off.
     pub(super) fn audio(
         &mut self,
         response: Option<&str>,
         item: &str,
         part: u64,
-    ) -> Option<(ItemId, bool)> {
+    ) -> Option<ItemId> {
         if let Some(piece) = self.find(item, part) {
             // Audio after the end that the server itself has told is none of ours.
-            return (piece.fate == Fate::Live && !piece.complete).then_some((piece.id, false));
+            return (piece.fate == Fate::Live && !piece.complete).then_some(piece.id);
         }
         let known = self
             .responses
@@ -118,10 +124,17 @@ impl Speech {
             part,
             response,
             fate: Fate::Live,
+            given: false,
             complete: false,
             orphan: false,
         });
-        Some((id, true))
+        Some(id)
+    }
+
+    /// Audio of this piece is given to the playout, which will tell what becomes of it. Returns whether it is the first.
+    pub(super) fn give(&mut self, id: ItemId) -> bool {
+        let piece = self.pieces.iter_mut().rev().find(|p| p.id == id);
+        piece.is_some_and(|piece| !std::mem::replace(&mut piece.given, true))
     }
 
     /// All audio of this part has come: the name of the piece that is to be finished.
@@ -178,10 +191,12 @@ impl Speech {
             }
             PlayoutEvent::Cleared { sent_ms, .. } => {
                 piece.fate = Fate::Cut;
-                (!piece.orphan).then(|| Effect::Truncate {
-                    item: piece.item.clone(),
-                    part: piece.part,
-                    sent_ms,
+                (!piece.orphan).then(|| {
+                    Effect::Truncate(Truncation {
+                        item: piece.item.clone(),
+                        part: piece.part,
+                        sent_ms,
+                    })
                 })
             }
         }
@@ -272,8 +287,8 @@ mod tests {
     #[test]
     fn a_response_starts_once_and_stops_when_its_last_piece_is_played() {
         let mut speech = Speech::default();
-        let (first, _) = speech.audio(R, "a", 0).expect("live");
-        let (second, _) = speech.audio(R, "b", 0).expect("live");
+        let first = speech.audio(R, "a", 0).expect("live");
+        let second = speech.audio(R, "b", 0).expect("live");
         assert_eq!(
             speech.played(PlayoutEvent::Started(first)),
             Some(Effect::Started(owned("r1")))
@@ -292,7 +307,7 @@ mod tests {
     #[test]
     fn a_response_that_was_played_before_its_end_is_known_stops_with_it() {
         let mut speech = Speech::default();
-        let (piece, _) = speech.audio(R, "a", 0).expect("live");
+        let piece = speech.audio(R, "a", 0).expect("live");
         speech.played(PlayoutEvent::Started(piece));
         speech.complete("a", 0);
         assert_eq!(speech.played(PlayoutEvent::Finished(piece)), None);
@@ -306,13 +321,13 @@ mod tests {
     #[test]
     fn what_was_cut_takes_no_more_audio_and_what_was_played_is_not_cut() {
         let mut speech = Speech::default();
-        let (played, _) = speech.audio(R, "a", 0).expect("live");
+        let played = speech.audio(R, "a", 0).expect("live");
         speech.played(PlayoutEvent::Started(played));
         speech.complete("a", 0);
         speech.response_done(R);
         speech.played(PlayoutEvent::Finished(played));
         assert!(speech.cut().is_empty(), "nothing is left to cut");
-        let (cut, _) = speech.audio(Some("r2"), "b", 0).expect("live");
+        let cut = speech.audio(Some("r2"), "b", 0).expect("live");
         assert_eq!(speech.cut(), [owned("r2")]);
         assert!(speech.cut().is_empty(), "cut once");
         assert_eq!(
@@ -320,11 +335,11 @@ mod tests {
                 item: cut,
                 sent_ms: 40
             }),
-            Some(Effect::Truncate {
+            Some(Effect::Truncate(Truncation {
                 item: "b".into(),
                 part: 0,
                 sent_ms: 40
-            })
+            }))
         );
         assert_eq!(speech.audio(Some("r2"), "b", 0), None);
         assert_eq!(
@@ -338,7 +353,7 @@ mod tests {
     #[test]
     fn a_server_that_is_gone_is_told_nothing() {
         let mut speech = Speech::default();
-        let (piece, _) = speech.audio(R, "a", 0).expect("live");
+        let piece = speech.audio(R, "a", 0).expect("live");
         assert_eq!(speech.server_gone(), [piece]);
         speech.cut();
         assert_eq!(

@@ -5,17 +5,24 @@ use std::collections::VecDeque;
 use super::translator::Message;
 use crate::limits;
 
+/// The most audio that one message carries, in frames of 20 ms.
+const PIECE_MAX: usize = 5;
+
 /// The bounded queue towards a server.
 ///
-/// Until it is opened, audio is held as samples (the newest are kept: what was said long ago is no turn any more) and events as they are.
+/// Audio goes in messages of one frame to [`PIECE_MAX`]. Until it is opened, audio is held as samples (the newest are kept: what was said long ago is no turn any more) and events as they are.
 /// Then they follow each other in the order in which they came; audio that the server does not take is dropped, the newest first, so that
 /// what it has taken stays whole.
 #[derive(Debug)]
 pub(super) struct Upstream {
+    /// Samples in 20 ms.
+    frame: usize,
     /// How many samples are held.
     held_max: usize,
     open: bool,
     held: VecDeque<i16>,
+    /// Samples of less than a frame that wait for the rest of it.
+    partial: Vec<i16>,
     held_events: VecDeque<Message>,
     held_bytes: usize,
     messages: VecDeque<Message>,
@@ -27,11 +34,14 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    pub(super) fn new(held_max: usize) -> Self {
+    /// A queue that is not open, for audio of so many samples in 20 ms.
+    pub(super) fn new(frame: usize) -> Self {
         Self {
-            held_max,
+            frame,
+            held_max: limits::BACKEND_HELD.as_millis() as usize / 20 * frame,
             open: false,
             held: VecDeque::new(),
+            partial: Vec::new(),
             held_events: VecDeque::new(),
             held_bytes: 0,
             messages: VecDeque::new(),
@@ -45,7 +55,8 @@ impl Upstream {
         self.open
     }
 
-    /// The server is ready: what was held follows. The caller has put first what comes before it.
+    /// The server is ready: the events that were held follow, and then the audio, which is given back for that. The caller has put first
+    /// what comes before it.
     pub(super) fn open(&mut self) -> Vec<i16> {
         self.open = true;
         self.held_bytes = 0;
@@ -58,12 +69,30 @@ impl Upstream {
     /// The connection is lost, and with it what was made for it.
     pub(super) fn close(&mut self) {
         self.open = false;
+        self.partial.clear();
         self.messages.clear();
         self.bytes = 0;
     }
 
+    /// Takes audio, of which `pack` makes messages.
+    pub(super) fn hear(&mut self, pcm: &[i16], mut pack: impl FnMut(&[i16]) -> Message) {
+        if !self.open {
+            return self.hold(pcm);
+        }
+        self.partial.extend(pcm);
+        if self.partial.len() < self.frame {
+            return;
+        }
+        let mut partial = std::mem::take(&mut self.partial);
+        for piece in partial.chunks(PIECE_MAX * self.frame) {
+            self.push_audio(pack(piece), piece.len());
+        }
+        partial.clear();
+        self.partial = partial;
+    }
+
     /// Keeps audio until the server is ready.
-    pub(super) fn hold(&mut self, pcm: &[i16]) {
+    fn hold(&mut self, pcm: &[i16]) {
         self.held.extend(pcm);
         let over = self.held.len().saturating_sub(self.held_max);
         self.held.drain(..over);
@@ -71,7 +100,7 @@ impl Upstream {
     }
 
     /// Takes a message that carries `samples` of audio, if there is room.
-    pub(super) fn push_audio(&mut self, message: Message, samples: usize) {
+    fn push_audio(&mut self, message: Message, samples: usize) {
         if self.has_room(message.len()) {
             self.push(message);
         } else {
@@ -123,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_newest_audio_and_the_first_events_are_held() {
-        let mut up = Upstream::new(40_000);
+        let mut up = Upstream::new(80);
         let samples: Vec<i16> = (0..40_005).map(|n| (n % 30_000) as i16).collect();
         up.hold(&samples);
         for n in 0..limits::BACKEND_HELD_EVENTS {
@@ -137,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_nothing_costs_a_bounded_amount() {
-        let mut up = Upstream::new(40_000);
+        let mut up = Upstream::new(80);
         up.open();
         let piece = Message::Text("x".repeat(2_000));
         for _ in 0..100_000 {

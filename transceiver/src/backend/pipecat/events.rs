@@ -2,14 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::audio::{Ids, SAMPLE_RATE};
-
-/// An event of this type with a new id and these members.
-pub(super) fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
-    members["type"] = kind.into();
-    members["event_id"] = ids.make("event").into();
-    members.to_string()
-}
+use crate::audio::SAMPLE_RATE;
+use crate::backend::outputs::Outputs;
 
 /// The session as clients are told of it: what they and the application have configured, in the place of what a model would say.
 pub(super) fn session(config: &Map<String, Value>, id: &str) -> Value {
@@ -72,34 +66,29 @@ impl Said {
         json!({"response_id": self.response, "item_id": self.item, "output_index": 0, "content_index": 0})
     }
 
-    /// The events with which it begins.
-    pub(super) fn begun(&self, ids: &mut Ids) -> Vec<String> {
+    /// Tells that it begins.
+    pub(super) fn begun(&self, outputs: &mut Outputs) {
         let item = self.item("in_progress", json!([]));
         let mut part = self.place();
         part["part"] = json!({"type": "audio", "transcript": ""});
+        let created = self.response("in_progress", Value::Null, json!([]));
         let output = json!({"response_id": self.response, "output_index": 0, "item": item});
         let conversation = json!({"previous_item_id": null, "item": item});
-        vec![
-            event(
-                ids,
-                "response.created",
-                self.response("in_progress", Value::Null, json!([])),
-            ),
-            event(ids, "response.output_item.added", output),
-            event(ids, "conversation.item.added", conversation),
-            event(ids, "response.content_part.added", part),
-        ]
+        outputs.tell("response.created", created);
+        outputs.tell("response.output_item.added", output);
+        outputs.tell("conversation.item.added", conversation);
+        outputs.tell("response.content_part.added", part);
     }
 
-    /// More of what is said.
-    pub(super) fn delta(&self, ids: &mut Ids, text: &str) -> String {
+    /// Tells more of what is said.
+    pub(super) fn delta(&self, outputs: &mut Outputs, text: &str) {
         let mut members = self.place();
         members["delta"] = text.into();
-        event(ids, "response.output_audio_transcript.delta", members)
+        outputs.tell("response.output_audio_transcript.delta", members);
     }
 
-    /// The events with which it ends.
-    pub(super) fn done(&self, ids: &mut Ids, how: Ending) -> Vec<String> {
+    /// Tells that it ends.
+    pub(super) fn done(&self, outputs: &mut Outputs, how: Ending) {
         let (status, item, details) = match how {
             Ending::Completed => ("completed", "completed", Value::Null),
             Ending::Interrupted => {
@@ -119,17 +108,12 @@ impl Said {
         part["part"] = json!({"type": "audio", "transcript": self.transcript});
         let output = json!({"response_id": self.response, "output_index": 0, "item": item});
         let conversation = json!({"previous_item_id": null, "item": item});
-        vec![
-            event(ids, "response.output_audio.done", self.place()),
-            event(ids, "response.output_audio_transcript.done", told),
-            event(ids, "response.content_part.done", part),
-            event(ids, "response.output_item.done", output),
-            event(ids, "conversation.item.done", conversation),
-            event(
-                ids,
-                "response.done",
-                self.response(status, details, json!([item])),
-            ),
-        ]
+        let done = self.response(status, details, json!([item]));
+        outputs.tell("response.output_audio.done", self.place());
+        outputs.tell("response.output_audio_transcript.done", told);
+        outputs.tell("response.content_part.done", part);
+        outputs.tell("response.output_item.done", output);
+        outputs.tell("conversation.item.done", conversation);
+        outputs.tell("response.done", done);
     }
 }

@@ -11,33 +11,33 @@ mod rtvi;
 mod sound;
 pub mod wire;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use self::client::{Event, Role};
-use self::events::{Ending, Said, event};
+use self::events::{Ending, Said};
 use self::rtvi::Meaning;
 use self::sound::{Packer, Unpacker};
 use self::wire::Kind;
+use super::outputs::{Names, Outputs, Refusal};
 use super::realtime::merge;
-use super::speech::{Effect, Speech};
-use super::translator::{FromServer, Loss, LossCause, Message, Translator, TranslatorCounters};
+use super::speech::Truncation;
+use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
 use super::upstream::Upstream;
-use crate::audio::{
-    BackendEnd, FRAME, Ids, Input, ItemId, Output, OutputBuffer, PlayoutEvent, QueueState,
-    SAMPLE_RATE, client_error, output_audio_buffer, server_error,
-};
+use crate::audio::{FRAME, Input, Output, QueueState, SAMPLE_RATE, event};
 use crate::limits;
 
 pub use self::sound::Rate;
 
-/// The most audio that one frame to the bot carries, in frames of 20 ms.
-const FRAME_MAX: usize = 5;
+/// What there is behind the session.
+const NAMES: Names = Names {
+    server: "bot",
+    mind: "bot",
+};
 
-/// The longest `event_id` of a client that an error names.
-const MAX_CLIENT_ID: usize = 512;
+/// What a bot cannot do.
+const UNSUPPORTED: &str = "The bot behind this session cannot do this. It takes messages of text by conversation.item.create, response.cancel, and messages of its own types.";
 
 /// How a client's words are signed.
 const USER: &str = "user";
@@ -55,23 +55,14 @@ pub struct PipecatSettings {
 
 /// The protocol of one session.
 pub struct Pipecat {
-    ids: Ids,
     session: Map<String, Value>,
     session_id: String,
     /// The client has been told of the session.
     announced: bool,
-    /// What one message of the bot's made.
-    outputs: VecDeque<Waiting>,
-    /// What the playout and the client made: it does not wait behind audio.
-    urgent: VecDeque<Waiting>,
-    /// What the last poll gave.
-    given: Vec<i16>,
+    outputs: Outputs,
     up: Upstream,
-    /// Samples of less than a frame that wait for the rest of it.
-    partial: Vec<i16>,
     packer: Packer,
     unpacker: Unpacker,
-    speech: Speech,
     said: Option<Said>,
     /// When the bot is taken to have said all.
     quiet: Option<Instant>,
@@ -85,47 +76,25 @@ pub struct Pipecat {
     transcription_frames: bool,
     /// The client knows that sound of the bot's cannot be played.
     complained: bool,
-    /// There is a connection, and the client does not know yet that it is lost.
-    connected: bool,
-    ending: Option<(BackendEnd, Instant)>,
     /// When the user's turn ended that the bot has not answered yet.
     asked: Option<Instant>,
     latency: Option<Duration>,
     counters: TranslatorCounters,
 }
 
-enum Waiting {
-    Event(String),
-    Audio {
-        item: ItemId,
-        pcm: Vec<i16>,
-        given: usize,
-        /// Nothing of the item was given before.
-        first: bool,
-    },
-    Finished(ItemId),
-    Clear,
-}
-
 impl Pipecat {
     /// A session before its connection.
     #[must_use]
     pub fn new(settings: PipecatSettings) -> Self {
-        let mut ids = Ids::new(settings.seed);
-        let frames = limits::BACKEND_HELD.as_millis() as usize / 20;
+        let mut outputs = Outputs::new(settings.seed, NAMES);
         Self {
             session: settings.session,
-            session_id: ids.make("sess"),
-            ids,
+            session_id: outputs.ids.make("sess"),
             announced: false,
-            outputs: VecDeque::new(),
-            urgent: VecDeque::new(),
-            given: Vec::new(),
-            up: Upstream::new(frames * FRAME),
-            partial: Vec::new(),
+            outputs,
+            up: Upstream::new(FRAME),
             packer: Packer::new(settings.rate),
             unpacker: Unpacker::default(),
-            speech: Speech::default(),
             said: None,
             quiet: None,
             turn: None,
@@ -133,8 +102,6 @@ impl Pipecat {
             text_frames: false,
             transcription_frames: false,
             complained: false,
-            connected: false,
-            ending: None,
             asked: None,
             latency: None,
             counters: TranslatorCounters::default(),
@@ -142,42 +109,25 @@ impl Pipecat {
     }
 
     fn hear(&mut self, pcm: &[i16]) {
-        if !self.up.is_open() {
-            return self.up.hold(pcm);
-        }
-        self.partial.extend(pcm);
-        if self.partial.len() < FRAME {
-            return;
-        }
-        let mut partial = std::mem::take(&mut self.partial);
-        for piece in partial.chunks(FRAME_MAX * FRAME) {
-            let frame = Message::Binary(self.packer.pack(piece));
-            self.up.push_audio(frame, piece.len());
-        }
-        partial.clear();
-        self.partial = partial;
+        let packer = &mut self.packer;
+        self.up
+            .hear(pcm, |piece| Message::Binary(packer.pack(piece)));
     }
 
     fn client_event(&mut self, text: &str) {
         let Some((event, id)) = client::read(text) else {
-            let message = "The message is not a JSON object.";
-            return self.refuse("invalid_json", message, None, &Value::Null);
+            return self.outputs.refuse(Refusal::NotJson, &Value::Null);
         };
         let frame = match event {
-            Event::Untyped => {
-                let message = "The event has no type.";
-                return self.refuse("missing_required_parameter", message, Some("type"), &id);
-            }
-            Event::Append => {
-                let message =
-                    "On a WebRTC call audio comes by the track, not by input_audio_buffer.append.";
-                return self.refuse("unsupported_event", message, Some("type"), &id);
-            }
+            Event::Untyped => return self.outputs.refuse(Refusal::Untyped, &id),
+            Event::Append => return self.outputs.refuse(Refusal::Audio, &id),
             Event::Unsupported => {
-                let message = "The bot behind this session cannot do this. It takes messages of text by conversation.item.create, response.cancel, and messages of its own types.";
-                return self.refuse("unsupported_event", message, Some("type"), &id);
+                return self.outputs.refuse(Refusal::Unsupported(UNSUPPORTED), &id);
             }
-            Event::Clear => return self.clear(),
+            Event::Clear => {
+                let cut = self.outputs.clear();
+                return self.truncated(cut);
+            }
             Event::Respond => return,
             Event::Update(session) => return self.update(&session, &id),
             Event::Cancel => Kind::Interruption(wire::Interruption::default()),
@@ -200,8 +150,7 @@ impl Pipecat {
         };
         let said = matches!(frame, Kind::Transcription(_) | Kind::Text(_));
         if !self.up.push_event(Message::Binary(wire::write(frame))) {
-            let message = "The bot does not take events at the moment; this one was dropped. Send it again later.";
-            return self.refuse("backend_busy", message, None, &id);
+            return self.outputs.refuse(Refusal::Busy, &id);
         }
         if said {
             self.confirm(text);
@@ -215,14 +164,13 @@ impl Pipecat {
         };
         let mut item = made["item"].take();
         if !item["id"].is_string() {
-            item["id"] = self.ids.make("item").into();
+            item["id"] = self.outputs.ids.make("item").into();
         }
         item["object"] = "realtime.item".into();
         item["status"] = "completed".into();
         for kind in ["conversation.item.added", "conversation.item.done"] {
             let members = json!({"previous_item_id": null, "item": item});
-            let text = event(&mut self.ids, kind, members);
-            self.urgent.push_back(Waiting::Event(text));
+            self.outputs.tell_now(kind, members);
         }
     }
 
@@ -230,97 +178,34 @@ impl Pipecat {
         let mut merged = self.session.clone();
         merge(&mut merged, session);
         let told = events::session(&merged, &self.session_id);
-        let text = event(&mut self.ids, "session.updated", json!({"session": told}));
+        let members = json!({"session": told});
+        let text = event(&mut self.outputs.ids, "session.updated", members);
         if text.len() > limits::BACKEND_SESSION_MAX {
-            let message = "The session's configuration is too large.";
-            return self.refuse("session_too_large", message, Some("session"), id);
+            return self.outputs.refuse(Refusal::TooLarge, id);
         }
         self.session = merged;
-        self.urgent.push_back(Waiting::Event(text));
-    }
-
-    /// The client wants silence. Answered also when there is.
-    fn clear(&mut self) {
-        let hit = self.cut();
-        self.urgent.push_back(Waiting::Clear);
-        let told = if hit.is_empty() { vec![None] } else { hit };
-        for response in told {
-            let text = self.cleared(response.as_deref());
-            self.urgent.push_back(Waiting::Event(text));
-        }
+        self.outputs.answer(text);
     }
 
     /// The bot was interrupted: it is to be silent.
     fn interrupt(&mut self) {
-        let hit = self.cut();
-        if !hit.is_empty() {
-            self.outputs.push_back(Waiting::Clear);
-        }
-        for response in hit {
-            let text = self.cleared(response.as_deref());
-            self.outputs.push_back(Waiting::Event(text));
-        }
+        let cut = self.outputs.interrupt();
+        self.truncated(cut);
         self.finish(Ending::Interrupted);
     }
 
-    /// Cuts off what is being said; the responses that this hits.
-    fn cut(&mut self) -> Vec<Option<String>> {
-        let hit = self.speech.cut();
-        for waiting in std::mem::take(&mut self.outputs) {
-            match waiting {
-                Waiting::Audio {
-                    item,
-                    given: 0,
-                    first: true,
-                    ..
-                } => {
-                    // The playout has never heard of it.
-                    let event = PlayoutEvent::Cleared { item, sent_ms: 0 };
-                    self.played(event);
-                }
-                Waiting::Audio { .. } => {}
-                other => self.outputs.push_back(other),
-            }
+    /// The bot keeps its own account of what it has said; the client is told what a model would say.
+    fn truncated(&mut self, cut: impl IntoIterator<Item = Truncation>) {
+        for Truncation {
+            item,
+            part,
+            sent_ms,
+        } in cut
+        {
+            let members = json!({"item_id": item, "content_index": part, "audio_end_ms": sent_ms});
+            self.outputs
+                .tell_now("conversation.item.truncated", members);
         }
-        hit
-    }
-
-    fn cleared(&mut self, response: Option<&str>) -> String {
-        output_audio_buffer(&mut self.ids, OutputBuffer::Cleared, response)
-    }
-
-    fn played(&mut self, event: PlayoutEvent) {
-        if let Some(effect) = self.speech.played(event) {
-            self.effect(effect);
-        }
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        let ids = &mut self.ids;
-        let text = match effect {
-            Effect::Started(response) => {
-                output_audio_buffer(ids, OutputBuffer::Started, response.as_deref())
-            }
-            Effect::Stopped(response) => {
-                output_audio_buffer(ids, OutputBuffer::Stopped, response.as_deref())
-            }
-            // The bot keeps its own account of what it has said; the client is told what a model would say.
-            Effect::Truncate {
-                item,
-                part,
-                sent_ms,
-            } => {
-                let members =
-                    json!({"item_id": item, "content_index": part, "audio_end_ms": sent_ms});
-                event(ids, "conversation.item.truncated", members)
-            }
-        };
-        self.urgent.push_back(Waiting::Event(text));
-    }
-
-    fn tell(&mut self, kind: &str, members: Value) {
-        let text = event(&mut self.ids, kind, members);
-        self.outputs.push_back(Waiting::Event(text));
     }
 
     fn frame(&mut self, bytes: &[u8], now: Instant) {
@@ -358,8 +243,7 @@ impl Pipecat {
                 self.counters.undecoded += 1;
                 if !std::mem::replace(&mut self.complained, true) {
                     let message = format!("The bot's audio cannot be played: {why}.");
-                    let text = server_error(&mut self.ids, "backend_audio_unsupported", &message);
-                    self.outputs.push_back(Waiting::Event(text));
+                    self.outputs.complain("backend_audio_unsupported", &message);
                 }
                 return;
             }
@@ -369,15 +253,8 @@ impl Pipecat {
         }
         let said = self.speaking(now);
         let (response, item) = (said.response.clone(), said.item.clone());
-        if let Some((item, first)) = self.speech.audio(Some(&response), &item, 0)
-            && !pcm.is_empty()
-        {
-            self.outputs.push_back(Waiting::Audio {
-                item,
-                pcm,
-                given: 0,
-                first,
-            });
+        if let Some(piece) = self.outputs.audio(Some(&response), &item, 0) {
+            self.outputs.play(piece, pcm);
         }
     }
 
@@ -386,12 +263,11 @@ impl Pipecat {
         self.quiet = Some(now + limits::BACKEND_QUIET);
         if self.said.is_none() {
             let said = Said {
-                response: self.ids.make("resp"),
-                item: self.ids.make("item"),
+                response: self.outputs.ids.make("resp"),
+                item: self.outputs.ids.make("item"),
                 transcript: String::new(),
             };
-            let begun = said.begun(&mut self.ids);
-            self.outputs.extend(begun.into_iter().map(Waiting::Event));
+            said.begun(&mut self.outputs);
             self.said = Some(said);
         }
         self.said.get_or_insert_with(|| unreachable!("just made"))
@@ -416,18 +292,19 @@ impl Pipecat {
             said.transcript.push_str(&text);
         }
         if let Some(said) = &self.said {
-            let delta = said.delta(&mut self.ids, &text);
-            self.outputs.push_back(Waiting::Event(delta));
+            said.delta(&mut self.outputs, &text);
         }
     }
 
     fn user_said(&mut self, text: &str) {
-        let id = self.turn.take().unwrap_or_else(|| self.ids.make("item"));
+        let id = self.turn.take();
+        let id = id.unwrap_or_else(|| self.outputs.ids.make("item"));
         let item = events::user_item(&id, json!({"type": "input_audio", "transcript": text}));
         let members = json!({"previous_item_id": null, "item": item});
-        self.tell("conversation.item.added", members.clone());
-        self.tell("conversation.item.done", members);
-        self.tell(
+        self.outputs
+            .tell("conversation.item.added", members.clone());
+        self.outputs.tell("conversation.item.done", members);
+        self.outputs.tell(
             "conversation.item.input_audio_transcription.completed",
             json!({"item_id": id, "content_index": 0, "transcript": text}),
         );
@@ -441,34 +318,35 @@ impl Pipecat {
         let meaning = rtvi::read(&message);
         if let Meaning::Error(why) = meaning {
             self.counters.errors += 1;
-            let text = server_error(&mut self.ids, "backend_error", &why);
-            self.outputs.push_back(Waiting::Event(text));
-            return;
+            return self.outputs.complain("backend_error", &why);
         }
         if message["type"].is_string() {
-            self.outputs.push_back(Waiting::Event(data));
+            self.outputs.pass(data);
         } else {
-            self.tell("pipecat.message", json!({"message": message}));
+            self.outputs
+                .tell("pipecat.message", json!({"message": message}));
         }
         let heard_ms = self.heard * 1_000 / u64::from(SAMPLE_RATE);
         match meaning {
             Meaning::UserStarted => {
                 self.asked = None;
-                let id = self.ids.make("item");
+                let id = self.outputs.ids.make("item");
                 let members = json!({"audio_start_ms": heard_ms, "item_id": id});
-                self.tell("input_audio_buffer.speech_started", members);
+                self.outputs
+                    .tell("input_audio_buffer.speech_started", members);
                 self.turn = Some(id);
             }
             Meaning::UserStopped => {
                 self.asked = Some(now);
                 let id = self
                     .turn
-                    .get_or_insert_with(|| self.ids.make("item"))
+                    .get_or_insert_with(|| self.outputs.ids.make("item"))
                     .clone();
                 let members = json!({"audio_end_ms": heard_ms, "item_id": id});
-                self.tell("input_audio_buffer.speech_stopped", members);
+                self.outputs
+                    .tell("input_audio_buffer.speech_stopped", members);
                 let members = json!({"item_id": id, "previous_item_id": null});
-                self.tell("input_audio_buffer.committed", members);
+                self.outputs.tell("input_audio_buffer.committed", members);
             }
             Meaning::BotStopped => self.finish(Ending::Completed),
             Meaning::UserSaid(text) if !self.transcription_frames => self.user_said(&text),
@@ -483,24 +361,19 @@ impl Pipecat {
         let Some(said) = self.said.take() else {
             return;
         };
-        let done = said.done(&mut self.ids, how);
-        self.outputs.extend(done.into_iter().map(Waiting::Event));
-        let (pieces, stopped) = self.speech.response_done(Some(&said.response));
-        self.outputs
-            .extend(pieces.into_iter().map(Waiting::Finished));
-        if let Some(stopped) = stopped {
-            self.effect(stopped);
-        }
+        said.done(&mut self.outputs, how);
+        self.outputs.response_done(Some(&said.response));
     }
 
     /// There is a connection: the bot is told that its client is there, and then everything that waited.
     fn open(&mut self) {
-        self.connected = true;
+        self.outputs.connected();
         if !std::mem::replace(&mut self.announced, true) {
             let session = events::session(&self.session, &self.session_id);
-            self.tell("session.created", json!({"session": session}));
+            self.outputs
+                .tell("session.created", json!({"session": session}));
         }
-        let ready = rtvi::client_ready(&self.ids.make("client"));
+        let ready = rtvi::client_ready(&self.outputs.ids.make("client"));
         let ready = wire::write(Kind::Message(wire::Note { data: ready }));
         self.up.push(Message::Binary(ready));
         let held = self.up.open();
@@ -511,70 +384,8 @@ impl Pipecat {
         self.up.close();
         self.asked = None;
         self.turn = None;
-        self.partial.clear();
         self.finish(Ending::Lost);
-        let pieces = self.speech.server_gone();
-        self.outputs
-            .extend(pieces.into_iter().map(Waiting::Finished));
-        let expired = loss.cause == LossCause::Expired;
-        if loss.retry.is_some() && !expired {
-            if std::mem::take(&mut self.connected) {
-                let message = format!(
-                    "There is no connection to the bot: {}. It is tried again; what was said before may be lost to the bot.",
-                    loss.cause
-                );
-                let text = server_error(&mut self.ids, "backend_disconnected", &message);
-                self.outputs.push_back(Waiting::Event(text));
-            }
-            return;
-        }
-        let (why, code) = match loss.cause {
-            LossCause::Expired => (BackendEnd::Expired, "session_expired"),
-            LossCause::Closed(Some(1_000)) => (BackendEnd::Closed, "backend_closed"),
-            _ => (BackendEnd::Failed, "backend_failed"),
-        };
-        let message = format!("The bot has ended the session: {}.", loss.cause);
-        let text = server_error(&mut self.ids, code, &message);
-        self.outputs.push_back(Waiting::Event(text));
-        self.ending = Some((why, now + limits::BACKEND_LAST_WORDS));
-    }
-
-    fn refuse(&mut self, code: &str, message: &str, param: Option<&str>, id: &Value) {
-        let about = id.as_str().filter(|id| id.len() <= MAX_CLIENT_ID);
-        let text = client_error(&mut self.ids, code, message, param, about);
-        self.urgent.push_back(Waiting::Event(text));
-    }
-
-    /// As much of the audio at the front as there is room for.
-    fn give(&mut self, room: usize) -> Option<Output<'_>> {
-        let Some(Waiting::Audio {
-            item, pcm, given, ..
-        }) = self.outputs.front_mut()
-        else {
-            return None;
-        };
-        let (item, part) = (Some(*item), room.min(pcm.len() - *given));
-        if part == 0 {
-            return None;
-        }
-        self.given.clear();
-        self.given.extend(&pcm[*given..*given + part]);
-        *given += part;
-        if *given == pcm.len() {
-            self.outputs.pop_front();
-        }
-        let pcm = &self.given;
-        Some(Output::Audio { item, pcm })
-    }
-
-    /// The end of the session, once everything that the bot said has been played, or has had its time.
-    fn end(&mut self, now: Instant) -> Option<Output<'_>> {
-        let (why, by) = self.ending?;
-        if !self.speech.is_over() && now < by {
-            return None;
-        }
-        self.ending = None;
-        Some(Output::End(why))
+        self.outputs.lost(loss, false, now);
     }
 }
 
@@ -588,7 +399,10 @@ impl Translator for Pipecat {
             // Not this backend's form.
             Input::Encoded(_) => {}
             Input::Event(text) => self.client_event(text),
-            Input::Playout(event) => self.played(event),
+            Input::Playout(event) => {
+                let cut = self.outputs.played(event);
+                self.truncated(cut);
+            }
         }
     }
 
@@ -603,32 +417,17 @@ impl Translator for Pipecat {
 
     fn tick(&mut self, now: Instant) {
         // Sound for which there is no room has not been followed by silence.
-        if self.outputs.is_empty() && self.quiet.is_some_and(|by| now >= by) {
+        if !self.outputs.speaks() && self.quiet.is_some_and(|by| now >= by) {
             self.finish(Ending::Completed);
         }
     }
 
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
-        if self.urgent.is_empty()
-            && let Some(Waiting::Audio { .. }) = self.outputs.front()
-        {
-            return self.give(queue.room);
-        }
-        let waiting = self.urgent.pop_front();
-        let Some(waiting) = waiting.or_else(|| self.outputs.pop_front()) else {
-            return self.end(now);
-        };
-        match waiting {
-            Waiting::Event(text) => Some(Output::Event(text)),
-            Waiting::Finished(item) => Some(Output::Finished(item)),
-            Waiting::Clear => Some(Output::Clear),
-            // Audio is never urgent, and not at the front.
-            Waiting::Audio { .. } => None,
-        }
+        self.outputs.poll(queue.room, now)
     }
 
     fn is_idle(&self) -> bool {
-        self.urgent.is_empty() && self.outputs.is_empty()
+        self.outputs.is_empty()
     }
 
     fn poll_server(&mut self) -> Option<Message> {
@@ -636,9 +435,9 @@ impl Translator for Pipecat {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let ending = self.ending.map(|(_, by)| by);
-        let quiet = self.quiet.filter(|_| self.outputs.is_empty());
-        [ending, quiet].into_iter().flatten().min()
+        let quiet = self.quiet.filter(|_| !self.outputs.speaks());
+        let all = [self.outputs.deadline(), quiet];
+        all.into_iter().flatten().min()
     }
 
     fn take_latency(&mut self) -> Option<Duration> {

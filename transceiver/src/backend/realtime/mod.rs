@@ -12,7 +12,6 @@ mod event;
 mod format;
 mod session;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -20,23 +19,21 @@ use serde_json::{Map, Value, json};
 use self::event::{AudioDelta, ClientEvent, Event, Meaning};
 use self::format::{Packer, Rate, Unpacker};
 use self::session::Told;
-use super::speech::{Effect, Speech};
-use super::translator::{FromServer, Loss, LossCause, Message, Translator, TranslatorCounters};
+use super::outputs::{Names, Outputs, Refusal};
+use super::speech::Truncation;
+use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
 use super::upstream::Upstream;
-use crate::audio::{
-    BackendEnd, Format as Form, Ids, Input, ItemId, Law, Output, OutputBuffer, PlayoutEvent,
-    QueueState, client_error, output_audio_buffer, server_error,
-};
+use crate::audio::{Format as Form, Input, ItemId, Law, Output, QueueState};
 use crate::limits;
 
 pub use self::format::Format;
 pub use self::session::merge;
 
-/// The most audio that one `input_audio_buffer.append` carries, in frames of 20 ms.
-const APPEND_MAX: usize = 5;
-
-/// The longest `event_id` of a client that an error names.
-const MAX_CLIENT_ID: usize = 512;
+/// What there is behind the session.
+const NAMES: Names = Names {
+    server: "model server",
+    mind: "model",
+};
 
 /// What a session of this protocol is told at its beginning.
 #[derive(Debug, Clone, Default)]
@@ -58,51 +55,25 @@ pub struct Realtime {
     /// The length of what has been merged into it since it was last measured.
     remembered: usize,
     format: Option<Format>,
-    ids: Ids,
-    /// What one message of the server's made.
-    outputs: VecDeque<Waiting>,
-    /// What the playout and the client made: it does not wait behind audio.
-    urgent: VecDeque<Waiting>,
-    /// What the last poll gave.
-    given: Vec<i16>,
-    /// The same in the law that is passed through.
+    outputs: Outputs,
+    /// What the last poll gave, in the law that is passed through.
     encoded: Vec<u8>,
     passed: Option<Law>,
     rate: Rate,
     up: Upstream,
-    /// Samples of less than a frame that wait for the rest of it.
-    partial: Vec<i16>,
     packer: Packer,
     unpacker: Unpacker,
     /// Whose audio the unpacker has.
     unpacking: Option<ItemId>,
-    speech: Speech,
     interrupts: bool,
     /// When a server that says nothing is taken to be ready.
     hello_by: Option<Instant>,
-    /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
-    /// of: `session.created` comes first.)
-    connected: bool,
     /// The server has said that the session's time is over.
     expired: bool,
-    ending: Option<(BackendEnd, Instant)>,
     /// When the user's turn ended that the model has not answered yet.
     asked: Option<Instant>,
     latency: Option<Duration>,
     counters: TranslatorCounters,
-}
-
-enum Waiting {
-    Event(String),
-    Audio {
-        item: ItemId,
-        pcm: Vec<i16>,
-        given: usize,
-        /// Nothing of the item was given before.
-        first: bool,
-    },
-    Finished(ItemId),
-    Clear,
 }
 
 impl Realtime {
@@ -114,29 +85,21 @@ impl Realtime {
             Some(_) => Rate::Narrow,
             None => Rate::Wide,
         };
-        let frames = limits::BACKEND_HELD.as_millis() as usize / 20;
         Self {
             remembered: 0,
             session: settings.session,
             format: settings.format,
-            ids: Ids::new(settings.seed),
-            outputs: VecDeque::new(),
-            urgent: VecDeque::new(),
-            given: Vec::new(),
+            outputs: Outputs::new(settings.seed, NAMES),
             encoded: Vec::new(),
             passed: settings.passed,
             rate,
-            up: Upstream::new(frames * rate.frame()),
-            partial: Vec::new(),
+            up: Upstream::new(rate.frame()),
             packer: Packer::new(format, rate),
             unpacker: Unpacker::new(format, rate),
             unpacking: None,
-            speech: Speech::default(),
             interrupts: true,
             hello_by: None,
-            connected: false,
             expired: false,
-            ending: None,
             asked: None,
             latency: None,
             counters: TranslatorCounters::default(),
@@ -144,45 +107,30 @@ impl Realtime {
     }
 
     fn hear(&mut self, pcm: &[i16]) {
-        if !self.up.is_open() {
-            return self.up.hold(pcm);
-        }
-        self.partial.extend(pcm);
-        if self.partial.len() < self.rate.frame() {
-            return;
-        }
-        let mut partial = std::mem::take(&mut self.partial);
-        for piece in partial.chunks(APPEND_MAX * self.rate.frame()) {
-            let audio = self.packer.pack(piece);
+        let packer = &mut self.packer;
+        self.up.hear(pcm, |piece| {
+            let audio = packer.pack(piece);
             // Base64 needs no escapes; the event needs no id, because no error will name one.
-            let text = format!(r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#);
-            self.up.push_audio(Message::Text(text), piece.len());
-        }
-        partial.clear();
-        self.partial = partial;
+            Message::Text(format!(
+                r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#
+            ))
+        });
     }
 
     fn client_event(&mut self, text: &str, now: Instant) {
         let Some((event, id)) = event::read_client(text) else {
-            let message = "The message is not a JSON object.";
-            return self.refuse("invalid_json", message, None, &Value::Null);
+            return self.outputs.refuse(Refusal::NotJson, &Value::Null);
         };
         match event {
-            ClientEvent::Untyped => {
-                let message = "The event has no type.";
-                self.refuse("missing_required_parameter", message, Some("type"), &id);
+            ClientEvent::Untyped => self.outputs.refuse(Refusal::Untyped, &id),
+            ClientEvent::Append => self.outputs.refuse(Refusal::Audio, &id),
+            ClientEvent::Clear => {
+                let cut = self.outputs.clear();
+                self.truncate(cut);
             }
-            ClientEvent::Append => self.refuse(
-                "unsupported_event",
-                "On a WebRTC call audio comes by the track, not by input_audio_buffer.append.",
-                Some("type"),
-                &id,
-            ),
-            ClientEvent::Clear => self.clear(),
             ClientEvent::Pass | ClientEvent::Update(_) | ClientEvent::Respond => {
                 if !self.up.push_event(Message::Text(text.to_owned())) {
-                    let message = "The model server does not take events at the moment; this one was dropped. Send it again later.";
-                    return self.refuse("backend_busy", message, None, &id);
+                    return self.outputs.refuse(Refusal::Busy, &id);
                 }
                 match event {
                     ClientEvent::Update(session) => self.remember(&session, text.len()),
@@ -211,80 +159,25 @@ impl Realtime {
         self.session = merged;
     }
 
-    /// The client wants silence. Answered also when there is.
-    fn clear(&mut self) {
-        let hit = self.speech.cut();
-        for waiting in std::mem::take(&mut self.outputs) {
-            match waiting {
-                Waiting::Audio {
-                    item,
-                    given: 0,
-                    first: true,
-                    ..
-                } => {
-                    // The playout has never heard of it.
-                    let event = PlayoutEvent::Cleared { item, sent_ms: 0 };
-                    self.played(event);
-                }
-                Waiting::Audio { .. } => {}
-                other => self.outputs.push_back(other),
+    /// The server is told how much was sent of what was cut off.
+    fn truncate(&mut self, cut: impl IntoIterator<Item = Truncation>) {
+        for Truncation {
+            item,
+            part,
+            sent_ms,
+        } in cut
+        {
+            if self.up.is_open() {
+                let text = json!({
+                    "type": "conversation.item.truncate",
+                    "event_id": self.outputs.ids.make("event"),
+                    "item_id": item,
+                    "content_index": part,
+                    "audio_end_ms": sent_ms,
+                });
+                self.up.push(Message::Text(text.to_string()));
             }
         }
-        self.urgent.push_back(Waiting::Clear);
-        let told = if hit.is_empty() { vec![None] } else { hit };
-        for response in told {
-            let text = self.cleared(response.as_deref());
-            self.urgent.push_back(Waiting::Event(text));
-        }
-    }
-
-    /// The user speaks: the model is to be silent.
-    fn interrupt(&mut self) {
-        let hit = self.speech.cut();
-        if hit.is_empty() {
-            return;
-        }
-        self.outputs.push_back(Waiting::Clear);
-        for response in hit {
-            let text = self.cleared(response.as_deref());
-            self.outputs.push_back(Waiting::Event(text));
-        }
-    }
-
-    fn cleared(&mut self, response: Option<&str>) -> String {
-        output_audio_buffer(&mut self.ids, OutputBuffer::Cleared, response)
-    }
-
-    fn played(&mut self, event: PlayoutEvent) {
-        if let Some(effect) = self.speech.played(event) {
-            self.effect(effect);
-        }
-    }
-
-    fn effect(&mut self, effect: Effect) {
-        let (what, response) = match effect {
-            Effect::Started(response) => (OutputBuffer::Started, response),
-            Effect::Stopped(response) => (OutputBuffer::Stopped, response),
-            Effect::Truncate {
-                item,
-                part,
-                sent_ms,
-            } => {
-                if self.up.is_open() {
-                    let text = json!({
-                        "type": "conversation.item.truncate",
-                        "event_id": self.ids.make("event"),
-                        "item_id": item,
-                        "content_index": part,
-                        "audio_end_ms": sent_ms,
-                    });
-                    self.up.push(Message::Text(text.to_string()));
-                }
-                return;
-            }
-        };
-        let text = output_audio_buffer(&mut self.ids, what, response.as_deref());
-        self.urgent.push_back(Waiting::Event(text));
     }
 
     fn message(&mut self, text: String, now: Instant) {
@@ -296,22 +189,11 @@ impl Realtime {
                 return;
             }
         };
-        self.outputs
-            .push_back(Waiting::Event(renamed.unwrap_or(text)));
+        self.outputs.pass(renamed.unwrap_or(text));
         let mut beta = false;
         match meaning {
-            Meaning::AudioDone { item, part } => {
-                let piece = self.speech.complete(&item, part);
-                self.outputs.extend(piece.map(Waiting::Finished));
-            }
-            Meaning::ResponseDone(response) => {
-                let (pieces, stopped) = self.speech.response_done(response.as_deref());
-                self.outputs
-                    .extend(pieces.into_iter().map(Waiting::Finished));
-                if let Some(stopped) = stopped {
-                    self.effect(stopped);
-                }
-            }
+            Meaning::AudioDone { item, part } => self.outputs.complete(&item, part),
+            Meaning::ResponseDone(response) => self.outputs.response_done(response.as_deref()),
             Meaning::Session { created, session } => {
                 beta = created && session::is_beta(&session);
                 self.follow(&session::told(&session));
@@ -319,7 +201,8 @@ impl Realtime {
             Meaning::SpeechStarted => {
                 self.asked = None;
                 if self.interrupts {
-                    self.interrupt();
+                    let cut = self.outputs.interrupt();
+                    self.truncate(cut);
                 }
             }
             Meaning::TurnEnded => self.asked = Some(now),
@@ -343,24 +226,18 @@ impl Realtime {
             return;
         }
         let response = delta.response_id.as_deref();
-        let Some((item, first)) = self
-            .speech
-            .audio(response, &delta.item_id, delta.content_index)
-        else {
+        let piece = self
+            .outputs
+            .audio(response, &delta.item_id, delta.content_index);
+        let Some(piece) = piece else {
             return;
         };
-        if self.unpacking != Some(item) {
-            self.unpacking = Some(item);
+        if self.unpacking != Some(piece) {
+            self.unpacking = Some(piece);
             self.unpacker.begin();
         }
         match self.unpacker.unpack(&delta.delta) {
-            Some(pcm) if pcm.is_empty() => {}
-            Some(pcm) => self.outputs.push_back(Waiting::Audio {
-                item,
-                pcm,
-                given: 0,
-                first,
-            }),
+            Some(pcm) => self.outputs.play(piece, pcm),
             None => self.counters.undecoded += 1,
         }
     }
@@ -393,7 +270,7 @@ impl Realtime {
             };
             let update = json!({
                 "type": "session.update",
-                "event_id": self.ids.make("event"),
+                "event_id": self.outputs.ids.make("event"),
                 "session": session,
             });
             self.up.push(Message::Text(update.to_string()));
@@ -406,40 +283,7 @@ impl Realtime {
         self.up.close();
         self.hello_by = None;
         self.asked = None;
-        self.partial.clear();
-        let pieces = self.speech.server_gone();
-        self.outputs
-            .extend(pieces.into_iter().map(Waiting::Finished));
-        let expired = self.expired || loss.cause == LossCause::Expired;
-        if loss.retry.is_some() && !expired {
-            if std::mem::take(&mut self.connected) {
-                let message = format!(
-                    "There is no connection to the model server: {}. It is tried again; what was said before may be lost to the model.",
-                    loss.cause
-                );
-                let text = server_error(&mut self.ids, "backend_disconnected", &message);
-                self.outputs.push_back(Waiting::Event(text));
-            }
-            return;
-        }
-        let (why, code) = match loss.cause {
-            _ if expired => (BackendEnd::Expired, "session_expired"),
-            LossCause::Closed(Some(1_000)) => (BackendEnd::Closed, "backend_closed"),
-            _ => (BackendEnd::Failed, "backend_failed"),
-        };
-        // A server that has said so itself was passed on.
-        if !self.expired {
-            let message = format!("The model server has ended the session: {}.", loss.cause);
-            let text = server_error(&mut self.ids, code, &message);
-            self.outputs.push_back(Waiting::Event(text));
-        }
-        self.ending = Some((why, now + limits::BACKEND_LAST_WORDS));
-    }
-
-    fn refuse(&mut self, code: &str, message: &str, param: Option<&str>, id: &Value) {
-        let about = id.as_str().filter(|id| id.len() <= MAX_CLIENT_ID);
-        let text = client_error(&mut self.ids, code, message, param, about);
-        self.urgent.push_back(Waiting::Event(text));
+        self.outputs.lost(loss, self.expired, now);
     }
 }
 
@@ -459,14 +303,17 @@ impl Translator for Realtime {
                 }
             }
             Input::Event(text) => self.client_event(text, now),
-            Input::Playout(event) => self.played(event),
+            Input::Playout(event) => {
+                let cut = self.outputs.played(event);
+                self.truncate(cut);
+            }
         }
     }
 
     fn server(&mut self, event: FromServer, now: Instant) {
         match event {
             FromServer::Connected => {
-                self.connected = true;
+                self.outputs.connected();
                 self.hello_by = Some(now + limits::BACKEND_HELLO);
             }
             FromServer::Message(Message::Text(text)) => self.message(text, now),
@@ -486,26 +333,20 @@ impl Translator for Realtime {
     }
 
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
-        if self.urgent.is_empty()
-            && let Some(Waiting::Audio { .. }) = self.outputs.front()
-        {
-            return self.give(queue.room);
-        }
-        let waiting = self.urgent.pop_front();
-        let Some(waiting) = waiting.or_else(|| self.outputs.pop_front()) else {
-            return self.end(now);
-        };
-        match waiting {
-            Waiting::Event(text) => Some(Output::Event(text)),
-            Waiting::Finished(item) => Some(Output::Finished(item)),
-            Waiting::Clear => Some(Output::Clear),
-            // Audio is never urgent, and not at the front.
-            Waiting::Audio { .. } => None,
+        match (self.outputs.poll(queue.room, now)?, self.passed) {
+            (Output::Audio { item, pcm }, Some(law)) => {
+                self.encoded.clear();
+                self.encoded
+                    .extend(pcm.iter().map(|sample| law.compress(*sample)));
+                let payload = &self.encoded;
+                Some(Output::Encoded { item, payload })
+            }
+            (output, _) => Some(output),
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.urgent.is_empty() && self.outputs.is_empty()
+        self.outputs.is_empty()
     }
 
     fn poll_server(&mut self) -> Option<Message> {
@@ -513,8 +354,8 @@ impl Translator for Realtime {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let ending = self.ending.map(|(_, by)| by);
-        [ending, self.hello_by].into_iter().flatten().min()
+        let all = [self.outputs.deadline(), self.hello_by];
+        all.into_iter().flatten().min()
     }
 
     fn take_latency(&mut self) -> Option<Duration> {
@@ -527,46 +368,5 @@ impl Translator for Realtime {
             refused_events: self.up.refused,
             ..self.counters
         }
-    }
-}
-
-impl Realtime {
-    /// As much of the audio at the front as there is room for.
-    fn give(&mut self, room: usize) -> Option<Output<'_>> {
-        let Some(Waiting::Audio {
-            item, pcm, given, ..
-        }) = self.outputs.front_mut()
-        else {
-            return None;
-        };
-        let (item, part) = (Some(*item), room.min(pcm.len() - *given));
-        if part == 0 {
-            return None;
-        }
-        self.given.clear();
-        self.given.extend(&pcm[*given..*given + part]);
-        *given += part;
-        if *given == pcm.len() {
-            self.outputs.pop_front();
-        }
-        let Some(law) = self.passed else {
-            let pcm = &self.given;
-            return Some(Output::Audio { item, pcm });
-        };
-        self.encoded.clear();
-        self.encoded
-            .extend(self.given.iter().map(|sample| law.compress(*sample)));
-        let payload = &self.encoded;
-        Some(Output::Encoded { item, payload })
-    }
-
-    /// The end of the session, once everything that the model said has been played, or has had its time.
-    fn end(&mut self, now: Instant) -> Option<Output<'_>> {
-        let (why, by) = self.ending?;
-        if !self.speech.is_over() && now < by {
-            return None;
-        }
-        self.ending = None;
-        Some(Output::End(why))
     }
 }

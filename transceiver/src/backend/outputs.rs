@@ -1,0 +1,448 @@
+//! What waits for the session: what the server said, in its order; and what the playout and the client made, which does not wait behind audio.
+//!
+//! Every protocol speaks to its session by one of these. It knows the model's speech, and so turns what becomes of audio into what the client
+//! is told of it: `output_audio_buffer.*`, the errors that every client may meet, and the end. What the server is told of a cut is the
+//! protocol's own affair: a [`Truncation`] is handed back.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::speech::{Effect, Speech, Truncation};
+use super::translator::{Loss, LossCause};
+use crate::audio::{
+    BackendEnd, Ids, ItemId, Output, OutputBuffer, PlayoutEvent, client_error, event,
+    output_audio_buffer, server_error,
+};
+use crate::limits;
+
+/// The longest `event_id` of a client that an error names.
+const MAX_CLIENT_ID: usize = 512;
+
+/// What clients are told that there is behind their session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    /// What there is a connection to.
+    pub(super) server: &'static str,
+    /// What remembers what was said.
+    pub(super) mind: &'static str,
+}
+
+/// Why an event of the client's is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is no JSON object.
+    NotJson,
+    /// It has no type.
+    Untyped,
+    /// It carries audio.
+    Audio,
+    /// The server does not take events now.
+    Busy,
+    /// The session that it asks for is larger than one may be.
+    TooLarge,
+    /// The server behind the session cannot do this; in words.
+    Unsupported(&'static str),
+}
+
+/// The queue towards a session.
+///
+/// It holds what one message of the server's made, which is bounded as messages are, and no other is read until it is empty; and besides a
+/// few events for each thing that the client or the playout has done.
+pub(super) struct Outputs {
+    pub(super) ids: Ids,
+    speech: Speech,
+    names: Names,
+    ordered: VecDeque<Waiting>,
+    urgent: VecDeque<Waiting>,
+    /// What the last poll gave.
+    given: Vec<i16>,
+    /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
+    /// of: `session.created` comes first.)
+    connected: bool,
+    ending: Option<(BackendEnd, Instant)>,
+}
+
+enum Waiting {
+    Event(String),
+    Audio {
+        item: ItemId,
+        pcm: Vec<i16>,
+        given: usize,
+    },
+    Finished(ItemId),
+    Clear,
+}
+
+impl Outputs {
+    /// The queue of a session before its connection. `seed` should be random: event ids follow from it.
+    pub(super) fn new(seed: u64, names: Names) -> Self {
+        Self {
+            ids: Ids::new(seed),
+            speech: Speech::default(),
+            names,
+            ordered: VecDeque::new(),
+            urgent: VecDeque::new(),
+            given: Vec::new(),
+            connected: false,
+            ending: None,
+        }
+    }
+
+    /// There is a connection.
+    pub(super) fn connected(&mut self) {
+        self.connected = true;
+    }
+
+    /// Passes an event of the server's on.
+    pub(super) fn pass(&mut self, text: String) {
+        self.ordered.push_back(Waiting::Event(text));
+    }
+
+    /// Tells an event of our own, after all that the server has said.
+    pub(super) fn tell(&mut self, kind: &str, members: Value) {
+        let text = event(&mut self.ids, kind, members);
+        self.pass(text);
+    }
+
+    /// Tells an event of our own at once.
+    pub(super) fn tell_now(&mut self, kind: &str, members: Value) {
+        let text = event(&mut self.ids, kind, members);
+        self.answer(text);
+    }
+
+    /// Gives an event at once.
+    pub(super) fn answer(&mut self, text: String) {
+        self.urgent.push_back(Waiting::Event(text));
+    }
+
+    /// Tells, after all that the server has said, that something is wrong on this side.
+    pub(super) fn complain(&mut self, code: &str, message: &str) {
+        let text = server_error(&mut self.ids, code, message);
+        self.pass(text);
+    }
+
+    /// Refuses an event of the client's, whose `event_id` is `id`.
+    pub(super) fn refuse(&mut self, why: Refusal, id: &Value) {
+        let busy;
+        let (code, message, param) = match why {
+            Refusal::NotJson => ("invalid_json", "The message is not a JSON object.", None),
+            Refusal::Untyped => (
+                "missing_required_parameter",
+                "The event has no type.",
+                Some("type"),
+            ),
+            Refusal::Audio => (
+                "unsupported_event",
+                "On a WebRTC call audio comes by the track, not by input_audio_buffer.append.",
+                Some("type"),
+            ),
+            Refusal::Busy => {
+                busy = format!(
+                    "The {} does not take events at the moment; this one was dropped. Send it again later.",
+                    self.names.server
+                );
+                ("backend_busy", busy.as_str(), None)
+            }
+            Refusal::TooLarge => (
+                "session_too_large",
+                "The session's configuration is too large.",
+                Some("session"),
+            ),
+            Refusal::Unsupported(message) => ("unsupported_event", message, Some("type")),
+        };
+        let about = id.as_str().filter(|id| id.len() <= MAX_CLIENT_ID);
+        let text = client_error(&mut self.ids, code, message, param, about);
+        self.answer(text);
+    }
+
+    /// Audio of a content part has come: the name under which it is to be played, or nothing when it is not to be played any more.
+    /// [`play`](Self::play) takes the audio itself.
+    pub(super) fn audio(
+        &mut self,
+        response: Option<&str>,
+        item: &str,
+        part: u64,
+    ) -> Option<ItemId> {
+        self.speech.audio(response, item, part)
+    }
+
+    /// Plays audio of a piece, after all that the server has said.
+    pub(super) fn play(&mut self, item: ItemId, pcm: Vec<i16>) {
+        if !pcm.is_empty() {
+            self.ordered.push_back(Waiting::Audio {
+                item,
+                pcm,
+                given: 0,
+            });
+        }
+    }
+
+    /// All audio of a content part has come.
+    pub(super) fn complete(&mut self, item: &str, part: u64) {
+        let piece = self.speech.complete(item, part);
+        self.finish(piece);
+    }
+
+    /// A response has ended.
+    pub(super) fn response_done(&mut self, response: Option<&str>) {
+        let (pieces, stopped) = self.speech.response_done(response);
+        self.finish(pieces);
+        if let Some(effect) = stopped {
+            self.effect(effect);
+        }
+    }
+
+    fn finish(&mut self, pieces: impl IntoIterator<Item = ItemId>) {
+        self.ordered
+            .extend(pieces.into_iter().map(Waiting::Finished));
+    }
+
+    /// The client wants silence, now. It is answered also when there is.
+    #[must_use = "the server does not know what has been heard"]
+    pub(super) fn clear(&mut self) -> Vec<Truncation> {
+        let (hit, unheard) = self.cut();
+        self.urgent.push_back(Waiting::Clear);
+        let told = if hit.is_empty() { vec![None] } else { hit };
+        for response in told {
+            let text = self.cleared(response.as_deref());
+            self.answer(text);
+        }
+        unheard
+    }
+
+    /// The user has interrupted, says the server: what is being said ends here.
+    #[must_use = "the server does not know what has been heard"]
+    pub(super) fn interrupt(&mut self) -> Vec<Truncation> {
+        let (hit, unheard) = self.cut();
+        if !hit.is_empty() {
+            self.ordered.push_back(Waiting::Clear);
+        }
+        for response in hit {
+            let text = self.cleared(response.as_deref());
+            self.pass(text);
+        }
+        unheard
+    }
+
+    /// Cuts off what is being said: the responses that this hits, and what the playout has never heard of.
+    fn cut(&mut self) -> (Vec<Option<String>>, Vec<Truncation>) {
+        let hit = self.speech.cut();
+        let mut unheard = Vec::new();
+        for waiting in std::mem::take(&mut self.ordered) {
+            match waiting {
+                // It is told here, in the playout's place.
+                Waiting::Audio { item, .. } if self.speech.give(item) => {
+                    unheard.extend(self.played(PlayoutEvent::Cleared { item, sent_ms: 0 }));
+                }
+                Waiting::Audio { .. } => {}
+                other => self.ordered.push_back(other),
+            }
+        }
+        (hit, unheard)
+    }
+
+    fn cleared(&mut self, response: Option<&str>) -> String {
+        output_audio_buffer(&mut self.ids, OutputBuffer::Cleared, response)
+    }
+
+    /// Something became of a piece: the client is told, and a cut is handed back for the server.
+    #[must_use = "the server does not know what has been heard"]
+    pub(super) fn played(&mut self, event: PlayoutEvent) -> Option<Truncation> {
+        self.speech
+            .played(event)
+            .and_then(|effect| self.effect(effect))
+    }
+
+    fn effect(&mut self, effect: Effect) -> Option<Truncation> {
+        let (what, response) = match effect {
+            Effect::Started(response) => (OutputBuffer::Started, response),
+            Effect::Stopped(response) => (OutputBuffer::Stopped, response),
+            Effect::Truncate(truncation) => return Some(truncation),
+        };
+        let text = output_audio_buffer(&mut self.ids, what, response.as_deref());
+        self.answer(text);
+        None
+    }
+
+    /// There is no connection any more. What has come is still played; `expired`: the server itself has told the client that the session's
+    /// time is over.
+    pub(super) fn lost(&mut self, loss: &Loss, expired: bool, now: Instant) {
+        let Names { server, mind } = self.names;
+        let pieces = self.speech.server_gone();
+        self.finish(pieces);
+        let over = expired || loss.cause == LossCause::Expired;
+        if loss.retry.is_some() && !over {
+            if std::mem::take(&mut self.connected) {
+                let message = format!(
+                    "There is no connection to the {server}: {}. It is tried again; what was said before may be lost to the {mind}.",
+                    loss.cause
+                );
+                self.complain("backend_disconnected", &message);
+            }
+            return;
+        }
+        let (why, code) = match loss.cause {
+            _ if over => (BackendEnd::Expired, "session_expired"),
+            LossCause::Closed(Some(1_000)) => (BackendEnd::Closed, "backend_closed"),
+            _ => (BackendEnd::Failed, "backend_failed"),
+        };
+        if !expired {
+            let message = format!("The {server} has ended the session: {}.", loss.cause);
+            self.complain(code, &message);
+        }
+        self.ending = Some((why, now + limits::BACKEND_LAST_WORDS));
+    }
+
+    /// Whether nothing waits, also nothing for which there is no room.
+    pub(super) fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && !self.speaks()
+    }
+
+    /// Whether something of the server's waits.
+    pub(super) fn speaks(&self) -> bool {
+        !self.ordered.is_empty()
+    }
+
+    /// When to poll although nothing was given.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.ending.map(|(_, by)| by)
+    }
+
+    /// The next output: of audio as much as there is `room` for.
+    pub(super) fn poll(&mut self, room: usize, now: Instant) -> Option<Output<'_>> {
+        if self.urgent.is_empty()
+            && let Some(Waiting::Audio { .. }) = self.ordered.front()
+        {
+            return self.give(room);
+        }
+        let waiting = self.urgent.pop_front();
+        let Some(waiting) = waiting.or_else(|| self.ordered.pop_front()) else {
+            return self.end(now);
+        };
+        match waiting {
+            Waiting::Event(text) => Some(Output::Event(text)),
+            Waiting::Finished(item) => Some(Output::Finished(item)),
+            Waiting::Clear => Some(Output::Clear),
+            // Audio is never urgent, and not at the front.
+            Waiting::Audio { .. } => None,
+        }
+    }
+
+    /// As much of the audio at the front as there is room for.
+    fn give(&mut self, room: usize) -> Option<Output<'_>> {
+        let Some(Waiting::Audio { item, pcm, given }) = self.ordered.front_mut() else {
+            return None;
+        };
+        let (item, part) = (*item, room.min(pcm.len() - *given));
+        if part == 0 {
+            return None;
+        }
+        self.speech.give(item);
+        self.given.clear();
+        self.given.extend(&pcm[*given..*given + part]);
+        *given += part;
+        if *given == pcm.len() {
+            self.ordered.pop_front();
+        }
+        Some(Output::Audio {
+            item: Some(item),
+            pcm: &self.given,
+        })
+    }
+
+    /// The end of the session, once everything that was said has been played, or has had its time.
+    fn end(&mut self, now: Instant) -> Option<Output<'_>> {
+        let (why, by) = self.ending?;
+        if !self.speech.is_over() && now < by {
+            return None;
+        }
+        self.ending = None;
+        Some(Output::End(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn outputs() -> Outputs {
+        let names = Names {
+            server: "model server",
+            mind: "model",
+        };
+        Outputs::new(1, names)
+    }
+
+    /// Polls until nothing is given any more, in words.
+    fn polled(outputs: &mut Outputs, room: usize) -> Vec<String> {
+        let now = Instant::now();
+        let mut all = Vec::new();
+        while let Some(output) = outputs.poll(room, now) {
+            all.push(match output {
+                Output::Event(text) => {
+                    let event: Value = serde_json::from_str(&text).expect("JSON");
+                    event["type"].as_str().expect("a type").to_owned()
+                }
+                Output::Audio { pcm, .. } => format!("audio {}", pcm.len()),
+                Output::Finished(_) => "finished".to_owned(),
+                Output::Clear => "clear".to_owned(),
+                other => panic!("{other:?}"),
+            });
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_urgent_does_not_wait_behind_audio_for_which_there_is_no_room() {
+        let mut outputs = outputs();
+        let piece = outputs.audio(Some("r"), "a", 0).expect("live");
+        outputs.play(piece, vec![0; 100]);
+        outputs.tell("said.after", json!({}));
+        assert_eq!(polled(&mut outputs, 0), Vec::<String>::new());
+        outputs.tell_now("told.now", json!({}));
+        assert_eq!(polled(&mut outputs, 0), ["told.now"]);
+        assert_eq!(
+            polled(&mut outputs, 60),
+            ["audio 60", "audio 40", "said.after"]
+        );
+        assert!(outputs.is_empty());
+    }
+
+    #[test]
+    fn a_cut_of_what_the_playout_has_never_heard_of_is_handed_back_once() {
+        let mut outputs = outputs();
+        let piece = outputs.audio(Some("r"), "a", 3).expect("live");
+        // Less than a sample: there is nothing to play.
+        outputs.play(piece, Vec::new());
+        assert_eq!(outputs.audio(Some("r"), "a", 3), Some(piece));
+        outputs.play(piece, vec![0; 100]);
+        outputs.play(piece, vec![0; 100]);
+        let unheard = Truncation {
+            item: "a".into(),
+            part: 3,
+            sent_ms: 0,
+        };
+        assert_eq!(outputs.interrupt(), [unheard]);
+        assert_eq!(
+            polled(&mut outputs, 1_000),
+            ["clear", "output_audio_buffer.cleared"]
+        );
+        assert_eq!(outputs.interrupt(), [], "cut once");
+    }
+
+    #[test]
+    fn a_cut_of_what_the_playout_knows_is_told_by_the_playout_alone() {
+        let mut outputs = outputs();
+        let item = outputs.audio(Some("r"), "a", 0).expect("live");
+        outputs.play(item, vec![0; 100]);
+        assert_eq!(polled(&mut outputs, 60).len(), 2);
+        outputs.play(item, vec![0; 100]);
+        assert_eq!(outputs.clear(), []);
+        let cut = outputs.played(PlayoutEvent::Cleared { item, sent_ms: 4 });
+        assert_eq!(cut.map(|cut| cut.sent_ms), Some(4));
+    }
+}
