@@ -123,13 +123,77 @@ impl fmt::Display for EndReason {
     }
 }
 
+/// What a call reaches on its way to a conversation, each once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// The first verified check of the client's.
+    FirstCheck,
+    /// The first answered check of ours.
+    Ice,
+    /// DTLS is up.
+    Dtls,
+    /// The data channel is open.
+    Channel,
+    /// The first packet of the client's audio.
+    AudioIn,
+    /// The first packet of audio to the client.
+    AudioOut,
+}
+
+impl Phase {
+    /// Every phase, for metrics and the log.
+    pub const ALL: [Self; 6] = [
+        Self::FirstCheck,
+        Self::Ice,
+        Self::Dtls,
+        Self::Channel,
+        Self::AudioIn,
+        Self::AudioOut,
+    ];
+
+    /// The name under which metrics and logs show it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::FirstCheck => "first_check",
+            Self::Ice => "ice",
+            Self::Dtls => "dtls",
+            Self::Channel => "channel",
+            Self::AudioIn => "audio_in",
+            Self::AudioOut => "audio_out",
+        }
+    }
+}
+
+/// When a call reached each phase, in milliseconds from its answer; nothing where it did not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetUp(pub [Option<u64>; Phase::ALL.len()]);
+
+impl SetUp {
+    /// When it reached this one.
+    #[must_use]
+    pub fn of(&self, phase: Phase) -> Option<u64> {
+        self.0[phase as usize]
+    }
+}
+
+impl fmt::Display for SetUp {
+    /// For the log: names and values, and a dash for what was not reached.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (phase, ms) in Phase::ALL.into_iter().zip(self.0) {
+            let space = if phase as usize == 0 { "" } else { " " };
+            let ms = ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+            write!(f, "{space}{}_ms={ms}", phase.label())?;
+        }
+        Ok(())
+    }
+}
+
 /// The clock of one session's life.
 #[derive(Clone, Debug)]
 pub struct Life {
     created: Instant,
-    first_check: Option<Instant>,
-    validated: Option<Instant>,
-    connected: Option<Instant>,
+    phases: [Option<Instant>; Phase::ALL.len()],
     heard: Instant,
     interrupted: Option<Instant>,
     interruptions: u32,
@@ -142,9 +206,7 @@ impl Life {
     pub fn new(now: Instant) -> Self {
         Self {
             created: now,
-            first_check: None,
-            validated: None,
-            connected: None,
+            phases: [None; Phase::ALL.len()],
             heard: now,
             interrupted: None,
             interruptions: 0,
@@ -154,18 +216,23 @@ impl Life {
 
     /// A verified check of the client's came.
     pub fn checked(&mut self, now: Instant) {
-        self.first_check.get_or_insert(now);
+        self.reached(Phase::FirstCheck, now);
+    }
+
+    /// The call has reached a phase; only the first time counts.
+    pub fn reached(&mut self, phase: Phase, now: Instant) {
+        self.phases[phase as usize].get_or_insert(now);
     }
 
     /// An answer to a check of ours came.
     pub fn answered(&mut self, now: Instant) {
-        self.validated.get_or_insert(now);
+        self.reached(Phase::Ice, now);
         self.proven(now);
     }
 
     /// DTLS is up.
     pub fn connected(&mut self, now: Instant) {
-        self.connected.get_or_insert(now);
+        self.reached(Phase::Dtls, now);
         self.proven(now);
     }
 
@@ -187,9 +254,9 @@ impl Life {
             State::Ended
         } else if self.interrupted.is_some() {
             State::Interrupted
-        } else if self.connected.is_some() {
+        } else if self.connected_at().is_some() {
             State::Live
-        } else if self.first_check.is_some() {
+        } else if self.phases[Phase::FirstCheck as usize].is_some() {
             State::Connecting
         } else {
             State::Created
@@ -232,7 +299,7 @@ impl Life {
     /// When DTLS came up, if it has.
     #[must_use]
     pub fn connected_at(&self) -> Option<Instant> {
-        self.connected
+        self.phases[Phase::Dtls as usize]
     }
 
     /// How long it lived.
@@ -242,11 +309,12 @@ impl Life {
         end.saturating_duration_since(self.created)
     }
 
-    /// Time from the answer to the first check, to the first answered check of ours, and to DTLS being up.
+    /// When the call reached each phase.
     #[must_use]
-    pub fn setup(&self) -> [Option<Duration>; 3] {
-        [self.first_check, self.validated, self.connected]
-            .map(|at| at.map(|at| at.saturating_duration_since(self.created)))
+    pub fn setup(&self) -> SetUp {
+        let passed = |at: Instant| at.saturating_duration_since(self.created).as_millis();
+        let ms = |at| u64::try_from(passed(at)).unwrap_or(u64::MAX);
+        SetUp(self.phases.map(|at| at.map(ms)))
     }
 
     /// How often the client was lost for a while.

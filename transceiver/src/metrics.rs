@@ -12,9 +12,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::audio::ConversationCounters;
+use crate::audio::{ConversationCounters, Turns};
 use crate::backend;
-use crate::life::{EndReason, State};
+use crate::life::{EndReason, Phase, State};
 use crate::reason::Reason;
 use crate::session::QualitySummary;
 use crate::worker::WorkerStats;
@@ -94,6 +94,31 @@ impl Collector for Workers {
             MetricType::Counter,
             &samples,
         )?;
+        type PickAll = fn(&WorkerStats) -> &[AtomicU64];
+        let phases: [(&str, &str, PickAll); 2] = [
+            (
+                "setup_calls",
+                "Ended calls that reached this phase of their set-up",
+                |s| &s.setup_calls,
+            ),
+            (
+                "setup_milliseconds",
+                "Sum of the times from the answer until these reached it",
+                |s| &s.setup_ms,
+            ),
+        ];
+        for (name, help, pick) in phases {
+            let samples = self.each(|s, out| {
+                for (phase, count) in Phase::ALL.into_iter().zip(pick(s)) {
+                    out(Some(("phase", phase.label())), count);
+                }
+            });
+            family(&mut encoder, name, help, MetricType::Counter, &samples)?;
+        }
+        for (at, (name, help)) in Turns::SUMS.into_iter().enumerate() {
+            let samples = self.each(|s, out| out(None, &s.turns[at]));
+            family(&mut encoder, name, help, MetricType::Counter, &samples)?;
+        }
         for (at, (name, help)) in QualitySummary::SUMS.into_iter().enumerate() {
             let samples = self.each(|s, out| out(None, &s.quality[at]));
             family(&mut encoder, name, help, MetricType::Counter, &samples)?;
@@ -251,6 +276,8 @@ mod tests {
         stats[0].receive_errors.store(6, Relaxed);
         stats[0].audio[1].store(7, Relaxed);
         stats[1].quality[1].store(8, Relaxed);
+        stats[0].setup_calls[Phase::Dtls as usize].store(9, Relaxed);
+        stats[1].turns[0].store(10, Relaxed);
         stats[1].backend.connected(Duration::from_millis(40));
         stats[0].backend.answered(Duration::from_millis(500));
         stats[1].backend.lost(&backend::Loss {
@@ -269,6 +296,9 @@ mod tests {
             "firsthop_transceiver_audio_faults_total{worker=\"0\",fault=\"missing_packets\"} 7",
             "firsthop_transceiver_rtt_milliseconds_total{worker=\"1\"} 8",
             "firsthop_transceiver_packets_lost_down_total{worker=\"0\"} 0",
+            "firsthop_transceiver_setup_calls_total{worker=\"0\",phase=\"dtls\"} 9",
+            "firsthop_transceiver_setup_milliseconds_total{worker=\"1\",phase=\"audio_out\"} 0",
+            "firsthop_transceiver_barge_ins_total{worker=\"1\"} 10",
             "firsthop_transceiver_backend_connect_seconds_bucket{le=\"0.05\",worker=\"1\"} 1",
             "firsthop_transceiver_backend_connect_seconds_count{worker=\"1\"} 1",
             "firsthop_transceiver_backend_first_audio_seconds_sum{worker=\"0\"} 0.5",

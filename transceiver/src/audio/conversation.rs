@@ -16,6 +16,7 @@ use super::loss::ExpectedLoss;
 use super::playout::{OutFrame, Playout, PlayoutCounters, PlayoutSettings};
 use super::reorder::Pushed;
 use super::tap::Tap;
+use super::turns::Turns;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
 
 /// Events to the client that may wait for the channel to open. A later one is dropped and counted.
@@ -64,6 +65,8 @@ pub struct ConversationCounters {
     pub overrun: u64,
     /// Frames that the encoder refused: not sent.
     pub unencoded: u64,
+    /// Interruptions, and the queue towards the client.
+    pub turns: Turns,
 }
 
 impl ConversationCounters {
@@ -307,6 +310,7 @@ impl Conversation {
             return None;
         }
         let frame = self.playout.poll(now)?;
+        self.counters.turns.sent(now);
         if self.playout.plays_item() {
             self.tap.played();
         }
@@ -358,6 +362,7 @@ impl Conversation {
                         Form::Passed { .. } => 0,
                     };
                     self.counters.overrun += (pcm.len() - taken) as u64;
+                    self.counters.turns.queued(self.playout.queued_time());
                 }
                 Some(Output::Encoded { item, payload }) => {
                     let taken = match &mut self.form {
@@ -369,12 +374,16 @@ impl Conversation {
                         }
                     };
                     self.counters.overrun += (payload.len() - taken) as u64;
+                    self.counters.turns.queued(self.playout.queued_time());
                 }
                 Some(Output::Finished(item)) => {
                     self.playout.finish(item);
                     self.report_playout(now);
                 }
                 Some(Output::Clear) => {
+                    if self.playout.plays_item() {
+                        self.counters.turns.cut(now);
+                    }
                     self.playout.clear();
                     self.report_playout(now);
                 }

@@ -27,6 +27,7 @@ mod playout;
 mod reorder;
 mod resample;
 mod tap;
+mod turns;
 mod uplink;
 mod voice;
 
@@ -47,6 +48,7 @@ pub use playout::{MAX_LATE, MIN_SPACING, OutFrame, Playout, PlayoutCounters, Pla
 pub use reorder::{CAPACITY, MAX_WAIT, Pushed, Released, Reorder, ReorderCounters};
 pub(crate) use resample::{Narrower, Resampler, Widener};
 pub use tap::Tap;
+pub use turns::Turns;
 pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
 pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};
 

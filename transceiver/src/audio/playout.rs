@@ -165,6 +165,11 @@ impl Playout {
         self.samples.len()
     }
 
+    /// How long these take to play.
+    pub fn queued_time(&self) -> Duration {
+        Duration::from_micros(self.samples.len() as u64 * 1_000_000 / u64::from(self.rate))
+    }
+
     /// Samples that [`push`](Self::push) would take, of whatever item.
     pub fn room(&self) -> usize {
         if !self.ledger.has_room() {

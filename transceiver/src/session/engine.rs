@@ -9,7 +9,7 @@ use str0m::{Event, Input, Output};
 use super::{Outbox, Outgoing, Session};
 use crate::channel::Incoming;
 use crate::hops::{PathIndex, PathKey};
-use crate::life::{EndReason, State};
+use crate::life::{EndReason, Phase, State};
 use crate::limits;
 use crate::reason::Reason;
 
@@ -121,9 +121,11 @@ impl Session {
             Event::RtpPacket(packet) => {
                 self.authenticated(from, true, now);
                 self.idle.heard(now);
+                self.life.reached(Phase::AudioIn, now);
                 self.voice.received(packet, now);
             }
             Event::ChannelOpen(id, label) => {
+                self.life.reached(Phase::Channel, now);
                 if let Some(first) = self.channel.opened(id, &label) {
                     self.voice.put_back(first);
                 }
@@ -177,6 +179,7 @@ impl Session {
             return;
         }
         while self.life.state() != State::Ended && self.voice.send_one(&mut self.rtc, now) {
+            self.life.reached(Phase::AudioOut, now);
             // A due timeout is pending after a write: the packet leaves with it.
             if let Err(error) = self.rtc.handle_input(Input::Timeout(now)) {
                 self.engine_failed(&error, now, out);

@@ -31,7 +31,7 @@ use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::idle::Idle;
-use crate::life::{EndReason, Life, Limit, LimitStep, State};
+use crate::life::{EndReason, Life, Limit, LimitStep, SetUp, State};
 use crate::limits;
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
@@ -198,12 +198,8 @@ pub struct Summary {
 pub struct LifeSummary {
     /// From answer to end.
     pub duration_ms: u64,
-    /// From the answer to the first verified check.
-    pub first_check_ms: Option<u64>,
-    /// From the answer to the first answered check of ours.
-    pub ice_ms: Option<u64>,
-    /// From the answer to DTLS being up.
-    pub dtls_ms: Option<u64>,
+    /// When it reached each phase of its set-up.
+    pub setup: SetUp,
     /// How often the client was lost for a while.
     pub interruptions: u32,
 }
@@ -487,13 +483,10 @@ impl Session {
     #[must_use]
     pub fn summary(&self, now: Instant) -> Summary {
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        let [first_check, ice, dtls] = self.life.setup().map(|d| d.map(ms));
         Summary {
             life: LifeSummary {
                 duration_ms: ms(self.life.duration(now)),
-                first_check_ms: first_check,
-                ice_ms: ice,
-                dtls_ms: dtls,
+                setup: self.life.setup(),
                 interruptions: self.life.interruptions(),
             },
             moves: self.paths.moves(),

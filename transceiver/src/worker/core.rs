@@ -354,6 +354,13 @@ impl Core {
         for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
             *sum += count;
         }
+        for (phase, ms) in summary.life.setup.0.into_iter().enumerate() {
+            self.counters.setup_calls[phase] += u64::from(ms.is_some());
+            self.counters.setup_ms[phase] += ms.unwrap_or(0);
+        }
+        for (sum, addend) in self.counters.turns.iter_mut().zip(audio.turns.addends()) {
+            *sum += addend;
+        }
         let quality = &summary.quality;
         for (sum, addend) in self.counters.quality.iter_mut().zip(quality.addends()) {
             *sum += addend;
@@ -364,9 +371,7 @@ impl Core {
             client = slot.client.as_deref().unwrap_or("-"),
             reason = reason.label(),
             duration_ms = summary.life.duration_ms,
-            first_check_ms = summary.life.first_check_ms,
-            ice_ms = summary.life.ice_ms,
-            dtls_ms = summary.life.dtls_ms,
+            setup = %summary.life.setup,
             interruptions = summary.life.interruptions,
             moves = summary.moves,
             restarts = summary.restarts,
@@ -382,6 +387,7 @@ impl Core {
             concealed_samples = audio.uplink.concealed,
             overrun_samples = audio.overrun,
             dropped_events = audio.dropped_events,
+            turns = %audio.turns,
             recovered = audio.uplink.recovered,
             rtt_ms = quality.rtt_ms,
             jitter_down_ms = quality.jitter_down_ms,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::audio::ConversationCounters;
+use crate::audio::{ConversationCounters, Turns};
 use crate::backend::BackendStats;
-use crate::life::{EndReason, State};
+use crate::life::{EndReason, Phase, State};
 use crate::reason::{Drops, Reason};
 use crate::session::QualitySummary;
 
@@ -26,6 +26,12 @@ pub struct Counters {
     pub audio: [u64; ConversationCounters::FAULTS.len()],
     /// What RTCP said of calls that have ended, in the order of [`QualitySummary::SUMS`].
     pub quality: [u64; QualitySummary::SUMS.len()],
+    /// How many calls that have ended reached each phase of their set-up.
+    pub setup_calls: [u64; Phase::ALL.len()],
+    /// The sum of the times that it took them, in milliseconds.
+    pub setup_ms: [u64; Phase::ALL.len()],
+    /// What was said in calls that have ended, in the order of [`Turns::SUMS`].
+    pub turns: [u64; Turns::SUMS.len()],
     /// Sessions now, by state.
     pub states: [u64; State::ALL.len()],
     /// Trunk datagrams received.
@@ -63,6 +69,12 @@ macro_rules! published {
             pub audio: [AtomicU64; ConversationCounters::FAULTS.len()],
             /// The worker's `quality`.
             pub quality: [AtomicU64; QualitySummary::SUMS.len()],
+            /// The worker's `setup_calls`.
+            pub setup_calls: [AtomicU64; Phase::ALL.len()],
+            /// The worker's `setup_ms`.
+            pub setup_ms: [AtomicU64; Phase::ALL.len()],
+            /// The worker's `turns`.
+            pub turns: [AtomicU64; Turns::SUMS.len()],
             /// The worker's `states`.
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
@@ -75,17 +87,17 @@ macro_rules! published {
             /// Makes the counters visible.
             pub fn publish(&self, counters: &Counters, drops: &Drops) {
                 $(self.$name.store(counters.$name, Relaxed);)*
-                for (to, from) in self.ended.iter().zip(counters.ended) {
-                    to.store(from, Relaxed);
-                }
-                for (to, from) in self.audio.iter().zip(counters.audio) {
-                    to.store(from, Relaxed);
-                }
-                for (to, from) in self.quality.iter().zip(counters.quality) {
-                    to.store(from, Relaxed);
-                }
-                for (to, from) in self.states.iter().zip(counters.states) {
-                    to.store(from, Relaxed);
+                let arrays: [(&[AtomicU64], &[u64]); 7] = [
+                    (&self.ended, &counters.ended),
+                    (&self.audio, &counters.audio),
+                    (&self.quality, &counters.quality),
+                    (&self.setup_calls, &counters.setup_calls),
+                    (&self.setup_ms, &counters.setup_ms),
+                    (&self.turns, &counters.turns),
+                    (&self.states, &counters.states),
+                ];
+                for (to, from) in arrays.into_iter().flat_map(|(to, from)| to.iter().zip(from)) {
+                    to.store(*from, Relaxed);
                 }
                 for reason in Reason::ALL {
                     self.drops[reason as usize].store(drops[reason], Relaxed);

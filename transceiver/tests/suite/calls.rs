@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId};
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_transceiver::audio::ConversationCounters;
-use firsthop_transceiver::life::{EndReason, State};
+use firsthop_transceiver::life::{EndReason, Phase, State};
 use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
 use firsthop_transceiver::session::Advertised;
@@ -27,11 +27,15 @@ fn ms(n: u64) -> Duration {
 fn a_call_connects_and_the_session_comes_first() {
     let mut call = Call::live(1);
     assert_eq!(call.client.heard.types()[0], "session.created");
-    let setup = call.session.summary(call.now).life;
-    println!("setup: {setup:?}");
-    assert!(setup.dtls_ms.expect("connected") < 500, "{setup:?}");
+    call.speak(true);
     call.run(secs(1));
     assert_eq!(call.session.state(), State::Live);
+    let setup = call.session.summary(call.now).life.setup;
+    println!("{setup}");
+    let times = Phase::ALL.map(|phase| setup.of(phase).expect("reached"));
+    assert!(setup.of(Phase::Dtls).expect("connected") < 500, "{setup}");
+    assert!(times[..4].is_sorted(), "{setup}");
+    assert!(times[4..].iter().all(|media| *media >= times[2]), "{setup}");
 }
 
 #[test]
@@ -491,7 +495,8 @@ fn a_lost_dtls_flight_costs_a_tenth_of_a_second_and_not_a_second() {
         .session
         .summary(call.now)
         .life
-        .dtls_ms
+        .setup
+        .of(Phase::Dtls)
         .expect("connected");
     println!("DTLS with its first server flight lost: {dtls} ms");
     assert!(dtls < 600, "{dtls} ms");
@@ -504,7 +509,13 @@ fn dtls_that_overtakes_the_answer_to_our_check_is_not_lost() {
     call.delay_up = Box::new(|packet| if packet[..2] == [1, 1] { ms(30) } else { ms(0) });
     call.until(secs(5), |call| call.session.state() == State::Live);
     assert_eq!(call.out.drops[Reason::Unvalidated], 0);
-    let dtls = call.session.summary(call.now).life.dtls_ms.expect("up");
+    let dtls = call
+        .session
+        .summary(call.now)
+        .life
+        .setup
+        .of(Phase::Dtls)
+        .expect("up");
     println!("DTLS with late answers: {dtls} ms");
     assert!(dtls < 250, "{dtls} ms");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use firsthop_shared::address::{ClientAddr, IngressId};
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_transceiver::hops::PathKey;
-use firsthop_transceiver::life::State;
+use firsthop_transceiver::life::{Phase, State};
 use firsthop_transceiver::reason::Reason;
 use proptest::prelude::*;
 
@@ -96,7 +96,13 @@ fn forged_dtls_during_the_handshake_does_not_end_a_call() {
         let mut call = Call::new(31);
         call.until(secs(5), |call| {
             call.sent.iter().any(|(_, o)| o.payload[..2] == [0, 1])
-                && call.session.summary(call.now).life.ice_ms.is_some()
+                && call
+                    .session
+                    .summary(call.now)
+                    .life
+                    .setup
+                    .of(Phase::Ice)
+                    .is_some()
         });
         let from = call.arrival(IngressId(0));
         call.inject(from, &packet);

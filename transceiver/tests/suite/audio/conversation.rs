@@ -458,6 +458,10 @@ fn a_clear_stops_the_echo_at_once_and_says_so_also_when_nothing_plays() {
     assert_eq!(call.kinds().last(), Some(&"input_audio_buffer.committed"));
     call.send(&json!({"type": "output_audio_buffer.clear"}));
     assert_eq!(call.events.last().unwrap().1["response_id"], Value::Null);
+    let turns = call.conversation.counters().turns;
+    assert_eq!(turns.barge_ins, 1, "a clear of nothing is none");
+    assert!(turns.barge_in_max_us <= 20_000, "{turns:?}");
+    assert!((20..1_000).contains(&turns.queue_peak_ms), "{turns:?}");
     call.say(&utterance());
     assert_eq!(call.kinds().last(), Some(&"output_audio_buffer.stopped"));
 }
