@@ -18,7 +18,7 @@ use firsthop_shared::trunk::{self, RecordKind};
 use str0m::media::Direction;
 
 use crate::loopback::{
-    Process, Relay, SECRET, Signaling, assert_quiet, masters, request, request_of,
+    PATIENCE, Process, Relay, SECRET, Signaling, assert_quiet, masters, request, request_of,
 };
 use crate::peer::{self, Client, addr};
 
@@ -29,12 +29,14 @@ fn a_call_connects_echoes_and_is_hung_up_without_a_warning() {
     let mut calls: Vec<Relay> = (0..2)
         .map(|shard| Relay::call(&process, &signaling, 100 + u32::from(shard), shard))
         .collect();
+    Relay::connect_all(&mut calls);
     for relay in &mut calls {
-        relay.connect();
         assert_eq!(relay.client.heard.types()[0], "session.created");
         relay.client.speaking = true;
         relay.client.next_frame = Some(Instant::now());
-        relay.until("echo", |relay| relay.client.heard.loud() > 30);
+    }
+    Relay::until_all(&mut calls, "echo", |relay| relay.client.heard.loud() > 30);
+    for relay in &calls {
         assert!(relay.proven > 0, "proof reaches the relay");
     }
 
@@ -268,7 +270,7 @@ fn an_unknown_client_gets_no_answer_but_its_relay_is_told() {
     let mut buffer = [0; 9_000];
     relay
         .socket
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(PATIENCE))
         .expect("a timeout");
     let (length, _) = relay.socket.recv_from(&mut buffer).expect("an answer");
     let opened = trunk::open(&relay.keyring, &buffer[..length]).expect("authentic");

@@ -35,9 +35,7 @@ fn a_drain_takes_no_new_sessions_lets_running_ones_finish_and_ends_with_the_last
     let mut calls: Vec<Relay> = (0..2)
         .map(|shard| Relay::call(&process, &signaling, 30 + u32::from(shard), shard))
         .collect();
-    for relay in &mut calls {
-        relay.connect();
-    }
+    Relay::connect_all(&mut calls);
     process.signal("-TERM");
     process.wait_for("draining");
 
@@ -55,8 +53,8 @@ fn a_drain_takes_no_new_sessions_lets_running_ones_finish_and_ends_with_the_last
     for relay in &mut calls {
         relay.client.speaking = true;
         relay.client.next_frame = Some(Instant::now());
-        relay.until("echo", |relay| relay.client.heard.loud() > 10);
     }
+    Relay::until_all(&mut calls, "echo", |relay| relay.client.heard.loud() > 10);
     assert_eq!(signaling.hang_up(&process, 30), 200);
     let heard = calls[1].client.heard.packets;
     calls[1].until("more echo", |relay| relay.client.heard.packets > heard + 10);

@@ -1,7 +1,5 @@
 //! Sidebands at the real binary: a WebSocket beside a call, with its events both ways.
 
-use std::time::Duration;
-
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -11,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::loopback::{Process, Relay, SECRET, Signaling, assert_quiet};
+use crate::loopback::{PATIENCE, Process, Relay, SECRET, Signaling, assert_quiet};
 use crate::peer;
 
 /// An app's server, blocking.
@@ -60,7 +58,7 @@ impl<'a> App<'a> {
     }
 
     fn next(&mut self) -> Message {
-        let next = async { timeout(Duration::from_secs(10), self.socket.next()).await };
+        let next = async { timeout(PATIENCE, self.socket.next()).await };
         let next = self.signaling.runtime.block_on(next).expect("in time");
         next.expect("not ended").expect("a message")
     }

@@ -22,6 +22,9 @@ use crate::peer;
 
 pub(crate) use relay::Relay;
 
+/// How long a test waits for anything at most: long, since the machine may have other things to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 /// A running transceiver with its files.
@@ -109,7 +112,7 @@ impl Process {
         loop {
             let line = self
                 .log
-                .recv_timeout(Duration::from_secs(20))
+                .recv_timeout(PATIENCE)
                 .unwrap_or_else(|_| panic!("no '{text}' in the log: {:#?}", self.seen));
             self.seen.push(line.clone());
             if line.contains(text) {

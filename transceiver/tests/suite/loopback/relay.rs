@@ -11,7 +11,7 @@ use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
 use str0m::net::{Protocol, Receive};
 use str0m::{Input, Output};
 
-use super::{Process, Signaling, masters, request};
+use super::{PATIENCE, Process, Signaling, masters, request};
 use crate::peer::{Client, addr};
 
 /// A relay core with one client behind it: the client's packets travel in trunk records.
@@ -52,29 +52,45 @@ impl Relay {
         }
     }
 
-    /// Runs until `done`, and fails when that takes longer than ten seconds.
-    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
+    /// Runs until `done`, and fails when that takes longer than [`PATIENCE`].
+    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        Self::until_all(std::slice::from_mut(self), what, done);
+    }
+
+    /// Runs all of them until each is `done`: none is silent, and so interrupted, while another one takes its time.
+    pub(crate) fn until_all(relays: &mut [Self], what: &str, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        // Whoever is waited for waits for no other longer than this.
+        let longest = match relays.len() {
+            1 => Duration::from_millis(100),
+            _ => Duration::from_millis(2),
+        };
+        while !relays.iter().all(&done) {
+            for relay in &mut *relays {
+                assert!(
+                    Instant::now() < end,
+                    "{what}: not within {PATIENCE:?}; events {:?}",
+                    relay.client.heard.types()
+                );
+                relay.step(longest);
+            }
+        }
+    }
+
+    /// Does what is due, and takes one datagram, if there is one before something else is due.
+    fn step(&mut self, longest: Duration) {
+        self.turn(Instant::now());
+        let mut wake = self.client.deadline;
+        if let Some(frame) = self.client.next_frame {
+            wake = wake.min(frame);
+        }
+        let wait = wake.saturating_duration_since(Instant::now());
+        let wait = wait.clamp(Duration::from_micros(100), longest);
+        self.socket.set_read_timeout(Some(wait)).expect("a timeout");
         let mut buffer = [0; 9_000];
-        while !done(self) {
-            let now = Instant::now();
-            assert!(
-                now < end,
-                "{what}: not within ten seconds; events {:?}",
-                self.client.heard.types()
-            );
-            self.turn(now);
-            let mut wake = self.client.deadline.min(end);
-            if let Some(frame) = self.client.next_frame {
-                wake = wake.min(frame);
-            }
-            let wait = wake.saturating_duration_since(Instant::now());
-            let wait = wait.clamp(Duration::from_micros(100), Duration::from_millis(100));
-            self.socket.set_read_timeout(Some(wait)).expect("a timeout");
-            if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
-                assert_eq!(from, self.owner, "relays know an owner by its address");
-                self.down(&buffer[..length]);
-            }
+        if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
+            assert_eq!(from, self.owner, "relays know an owner by its address");
+            self.down(&buffer[..length]);
         }
     }
 
@@ -163,8 +179,14 @@ impl Relay {
     }
 
     pub(crate) fn connect(&mut self) {
-        self.until("connect", |relay| {
-            relay.client.heard.connected.is_some() && !relay.client.heard.events.is_empty()
-        });
+        self.until("connect", Self::is_connected);
+    }
+
+    pub(crate) fn connect_all(relays: &mut [Self]) {
+        Self::until_all(relays, "connect", Self::is_connected);
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.heard.connected.is_some() && !self.client.heard.events.is_empty()
     }
 }
