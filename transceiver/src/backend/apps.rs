@@ -242,8 +242,8 @@ impl Apps {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default)]
-    app: BTreeMap<String, Entry>,
+    /// Nothing in a file that an editor has only begun to write.
+    app: Option<BTreeMap<String, Entry>>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -322,11 +322,21 @@ impl AppsReloader {
         Ok((this, apps))
     }
 
-    /// The applications, when a file has changed, or why they stay as they were.
+    /// The applications, when a file has changed, or why they stay as they were. A file that has lost its last word of applications is taken
+    /// for a half-written one: `[app]` alone says that there are none.
     pub fn poll(&mut self) -> Option<Result<Apps, AppError>> {
         let mut changed = false;
-        if let Some(file) = self.file.as_mut().and_then(Reloader::poll) {
-            let taken = file.and_then(|file| self.take(file));
+        if let Some(watch) = &mut self.file
+            && let Some(file) = watch.poll()
+        {
+            let path = watch.path().to_owned();
+            let taken = file.and_then(|file| match file.app {
+                Some(_) => self.take(file),
+                None => Err(AppError::File {
+                    path,
+                    problem: "it names no application: write [app] alone to have none".to_owned(),
+                }),
+            });
             if let Err(error) = taken {
                 return Some(Err(error));
             }
@@ -358,7 +368,7 @@ impl AppsReloader {
     fn take(&mut self, file: File) -> Result<(), AppError> {
         let folder = self.file.as_ref().and_then(|file| file.path().parent());
         let folder = folder.map_or_else(PathBuf::new, Path::to_path_buf);
-        let mut entries = file.app;
+        let mut entries = file.app.unwrap_or_default();
         let mut keys = BTreeMap::new();
         for (name, entry) in &mut entries {
             check(name, entry)?;

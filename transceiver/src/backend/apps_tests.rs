@@ -127,6 +127,36 @@ fn a_change_of_the_file_or_of_a_key_is_taken_and_a_bad_one_is_not() {
 }
 
 #[test]
+fn a_file_that_says_nothing_of_applications_is_no_change_but_one_that_says_there_are_none_is() {
+    let folder = Folder::new();
+    let text = "[app.voice]\nbackend = \"echo\"\n";
+    let file = folder.write("apps.toml", text);
+    let (mut watch, apps) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    assert!(apps.find(Some("voice")).is_some());
+    for half_written in ["", "# Our voices:\n"] {
+        folder.write("apps.toml", half_written);
+        let error = watch.poll().expect("a change").expect_err("half-written");
+        let error = error.to_string();
+        assert!(error.contains("write [app] alone"), "{error}");
+        assert!(watch.poll().is_none(), "told once");
+    }
+    folder.write("apps.toml", "[app]\n");
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert!(apps.find(Some("voice")).is_none());
+    folder.write("apps.toml", text);
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert!(apps.find(Some("voice")).is_some());
+
+    // Nothing is taken from anybody at the start.
+    folder.write("apps.toml", "");
+    let (mut watch, apps) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    assert!(apps.find(Some("voice")).is_none());
+    folder.write("apps.toml", text);
+    let apps = watch.poll().expect("a change").expect("usable");
+    assert!(apps.find(Some("voice")).is_some());
+}
+
+#[test]
 fn what_cannot_be_used_is_told_with_the_fix() {
     let folder = Folder::new();
     folder.write("empty", " \n");
