@@ -167,13 +167,13 @@ pub struct Session {
     /// first is answered.
     offer: Option<Offer>,
     drops: u64,
-    /// A fault for tests of what a panic does to the neighbours.
+    /// Where the session panics: for tests of what that does to the neighbours.
     #[cfg(test)]
-    pub(crate) panic_next: bool,
+    pub(crate) panics_in: &'static [&'static str],
 }
 
 /// What a session was, for the log line at its end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// How long it lived, and its setup times.
     pub life: LifeSummary,
@@ -194,7 +194,7 @@ pub struct Summary {
 }
 
 /// Times of a session, in milliseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LifeSummary {
     /// From answer to end.
     pub duration_ms: u64,
@@ -208,7 +208,7 @@ impl Session {
     /// Takes a packet of the client's.
     pub fn receive(&mut self, from: Arrival, packet: &[u8], now: Instant, out: &mut Outbox) {
         #[cfg(test)]
-        assert!(!self.panic_next, "a fault made by a test");
+        self.fault("receive");
         if let Err(reason) = self.try_receive(from, packet, now, out) {
             self.drop_one(reason, out);
         }
@@ -414,19 +414,27 @@ impl Session {
         self.act(now, out);
     }
 
-    /// Tells those who look on that the session has ended, after all else that they are to hear.
-    pub fn leave_sidebands(&mut self, reason: EndReason) {
+    /// Passes on to those who look on what they have not heard yet.
+    pub fn pass_to_sidebands(&mut self) {
+        #[cfg(test)]
+        self.fault("sidebands");
         if let Some(tap) = self.voice.tap() {
             while let Some(event) = tap.poll() {
                 self.sidebands.pass(&event);
             }
         }
+    }
+
+    /// Tells those who look on that the session has ended, after all else that they are to hear.
+    pub fn leave_sidebands(&mut self, reason: EndReason) {
         self.sidebands.end(reason);
     }
 
     /// When [`Session::timeout`] is due: engine, life, and audio on the grid that packs it with other sessions'.
     #[must_use]
     pub fn deadline(&self, grid: impl Fn(Instant) -> Instant) -> Option<Instant> {
+        #[cfg(test)]
+        self.fault("deadline");
         if self.life.state() == State::Ended {
             return None;
         }
@@ -476,12 +484,16 @@ impl Session {
 
     /// Every place where a relay knows the session: each gets a close record at the end.
     pub fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
+        #[cfg(test)]
+        self.fault("destinations");
         self.paths.all()
     }
 
     /// What it was, for the log.
     #[must_use]
     pub fn summary(&self, now: Instant) -> Summary {
+        #[cfg(test)]
+        self.fault("summary");
         let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         Summary {
             life: LifeSummary {
@@ -508,6 +520,11 @@ impl Session {
         };
         self.ending
             .get_or_insert((reason, now + limits::EXPIRY_GRACE));
+    }
+
+    #[cfg(test)]
+    fn fault(&self, place: &str) {
+        assert!(!self.panics_in.contains(&place), "a fault made by a test");
     }
 
     fn drop_one(&mut self, reason: Reason, out: &mut Outbox) {

@@ -89,7 +89,7 @@ impl Session {
             offer: None,
             drops: 0,
             #[cfg(test)]
-            panic_next: false,
+            panics_in: &[],
         };
         let answer = session.negotiate(&offer, session.credentials, &new.advertised, now, out)?;
         session.offer = Some(offer);

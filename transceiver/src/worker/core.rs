@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
 
 use super::command::Directory;
 use super::egress::Egress;
+use super::farewell::guarded;
 use super::stats::Counters;
 use crate::backend::{Backends, Echoes};
 use crate::dtls::Identity;
@@ -257,19 +257,20 @@ impl Core {
         let slot = self.sessions.get_mut(&id)?;
         let outbox = &mut self.outbox;
         // What a panic leaves half done is the session, which is given up, and whole packets in the outbox.
-        let result = catch_unwind(AssertUnwindSafe(|| call(&mut slot.session, outbox)));
+        let result = guarded(|| call(&mut slot.session, outbox));
         match result {
-            Ok(value) => {
-                self.settle(id, now);
-                Some(value)
-            }
-            Err(_) => {
-                tracing::error!(session = id.0, "a session panicked and is given up");
+            Some(_) => self.settle(id, now),
+            None => {
                 self.forward(id);
-                self.finish(id, EndReason::Panicked, now);
-                None
+                self.give_up(id, now);
             }
         }
+        result
+    }
+
+    fn give_up(&mut self, id: SessionId, now: Instant) {
+        tracing::error!(session = id.0, "a session panicked and is given up");
+        self.finish(id, EndReason::Panicked, now);
     }
 
     /// After a call into a session: packets go to the trunk, the timer is set, an ended session leaves.
@@ -292,7 +293,10 @@ impl Core {
             return;
         }
         let epoch = self.settings.epoch;
-        let due = slot.session.deadline(|at| on_grid(epoch, at));
+        let due = guarded(|| slot.session.deadline(|at| on_grid(epoch, at)));
+        let Some(due) = due else {
+            return self.give_up(id, now);
+        };
         if let Some(due) = due
             && slot.armed.is_none_or(|armed| due < armed)
         {
@@ -330,75 +334,10 @@ impl Core {
         }
     }
 
-    fn push(&mut self, hop: Hop, header: &RecordHeader, payload: &[u8]) {
+    pub(super) fn push(&mut self, hop: Hop, header: &RecordHeader, payload: &[u8]) {
         if !self.egress.push(hop, header, payload) {
             self.outbox.drops.count(Reason::TooLarge);
         }
-    }
-
-    fn finish(&mut self, id: SessionId, reason: EndReason, now: Instant) {
-        let Some(mut slot) = self.sessions.remove(&id) else {
-            return;
-        };
-        slot.session.leave_sidebands(reason);
-        self.settings.directory.release(id);
-        self.counters.states[slot.state as usize] -= 1;
-        self.counters.ended[reason as usize] += 1;
-        let destinations: Vec<Destination> = slot.session.destinations().collect();
-        for to in destinations {
-            let header = record_to(id, RecordKind::Close, &to);
-            self.push(to.hop, &header, &[]);
-        }
-        let summary = slot.session.summary(now);
-        let (audio, backend) = (&summary.audio, &summary.backend);
-        for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
-            *sum += count;
-        }
-        for (phase, ms) in summary.life.setup.0.into_iter().enumerate() {
-            self.counters.setup_calls[phase] += u64::from(ms.is_some());
-            self.counters.setup_ms[phase] += ms.unwrap_or(0);
-        }
-        for (sum, addend) in self.counters.turns.iter_mut().zip(audio.turns.addends()) {
-            *sum += addend;
-        }
-        let quality = &summary.quality;
-        for (sum, addend) in self.counters.quality.iter_mut().zip(quality.addends()) {
-            *sum += addend;
-        }
-        tracing::info!(
-            session = id.0,
-            created = slot.session.created(),
-            client = slot.client.as_deref().unwrap_or("-"),
-            reason = reason.label(),
-            duration_ms = summary.life.duration_ms,
-            setup = %summary.life.setup,
-            interruptions = summary.life.interruptions,
-            moves = summary.moves,
-            restarts = summary.restarts,
-            drops = summary.drops,
-            packets_in = audio.uplink.received,
-            frames_out = audio.playout.frames,
-            underruns = audio.playout.underruns,
-            late = audio.uplink.reorder.late,
-            missing = audio.uplink.reorder.missing,
-            stray = audio.uplink.reorder.stray,
-            excess = audio.uplink.excess,
-            malformed = audio.uplink.malformed,
-            concealed_samples = audio.uplink.concealed,
-            overrun_samples = audio.overrun,
-            dropped_events = audio.dropped_events,
-            turns = %audio.turns,
-            recovered = audio.uplink.recovered,
-            rtt_ms = quality.rtt_ms,
-            jitter_down_ms = quality.jitter_down_ms,
-            jitter_up_ms = quality.jitter_up_ms,
-            packets_out = quality.sent,
-            lost_down = quality.lost_down,
-            expected_loss = summary.expected_loss,
-            // The library takes 32 fields in all.
-            backend = %backend,
-            "session ended"
-        );
     }
 
     /// The packed datagrams, to be flushed once a turn, or when they are full.
@@ -439,7 +378,7 @@ impl Core {
     }
 }
 
-fn record_to(session: SessionId, kind: RecordKind, to: &Destination) -> RecordHeader {
+pub(super) fn record_to(session: SessionId, kind: RecordKind, to: &Destination) -> RecordHeader {
     RecordHeader {
         kind,
         client: to.key.client,

@@ -330,7 +330,7 @@ fn a_panic_in_one_session_leaves_its_neighbours_alive() {
         assert_eq!(rig.answers(id), 1);
     }
     let slot = rig.core.sessions.get_mut(&SessionId(2)).expect("there");
-    slot.session.panic_next = true;
+    slot.session.panics_in = &["receive"];
     let records = [rig.check(1), rig.check(2), rig.check(3)];
     rig.send(&records);
     let sent = rig.flush();
@@ -342,6 +342,65 @@ fn a_panic_in_one_session_leaves_its_neighbours_alive() {
     assert_eq!(rig.core.counters().ended[EndReason::Panicked as usize], 1);
     assert_eq!(rig.answers(1), 1);
     rig.create(2).expect("the id is free again");
+}
+
+#[test]
+fn a_session_that_panics_again_while_it_is_put_away_leaves_its_neighbours_alive() {
+    const EVERYWHERE: &[&str] = &["receive", "sidebands", "destinations", "summary"];
+    for places in [
+        &["receive", "sidebands"][..],
+        &["receive", "destinations"],
+        &["receive", "summary"],
+        EVERYWHERE,
+        // None of these comes of a packet: the session had been fine until then.
+        &["deadline"],
+        &["deadline", "sidebands", "summary"],
+    ] {
+        let mut rig = Rig::new(10);
+        for id in 1..=3 {
+            rig.create(id).expect("an answer");
+            assert_eq!(rig.answers(id), 1);
+        }
+        let directory = rig.core.settings.directory.clone();
+        assert!(directory.reserve(SessionId(2), ShardId(3)));
+        let slot = rig.core.sessions.get_mut(&SessionId(2)).expect("there");
+        slot.session.panics_in = places;
+        let records = [rig.check(1), rig.check(2), rig.check(3)];
+        rig.send(&records);
+        let sent = rig.flush();
+        let of = |id: u32| sent.iter().filter(move |(h, _)| h.session == SessionId(id));
+        assert!(of(1).any(|(_, payload)| payload.starts_with(&[1, 1])));
+        assert!(of(3).any(|(_, payload)| payload.starts_with(&[1, 1])));
+        let closes = of(2).filter(|(h, _)| h.kind == RecordKind::Close).count();
+        // Who does not know any more where it was known cannot say goodbye there.
+        let known = !places.contains(&"destinations");
+        assert_eq!(closes, usize::from(known), "{places:?}");
+        assert_eq!(rig.core.sessions(), 2);
+        assert_eq!(rig.core.counters().ended[EndReason::Panicked as usize], 1);
+        assert_eq!(rig.core.counters().states.iter().sum::<u64>(), 2);
+        assert_eq!(directory.shard_of(SessionId(2)), None);
+        assert_eq!(rig.answers(1), 1);
+        rig.create(2).expect("the id is free again");
+    }
+}
+
+#[test]
+fn a_session_that_panics_for_the_first_time_while_it_is_put_away_is_counted_so() {
+    for places in [&["sidebands"][..], &["destinations"], &["summary"]] {
+        let mut rig = Rig::new(10);
+        for id in 1..=2 {
+            rig.create(id).expect("an answer");
+            assert_eq!(rig.answers(id), 1);
+        }
+        let slot = rig.core.sessions.get_mut(&SessionId(2)).expect("there");
+        slot.session.panics_in = places;
+        assert!(rig.hang_up(2, CREATED));
+        let counters = rig.core.counters();
+        assert_eq!(counters.ended[EndReason::Panicked as usize], 1);
+        assert_eq!(counters.ended.iter().sum::<u64>(), 1);
+        assert_eq!(rig.core.sessions(), 1);
+        assert_eq!(rig.answers(1), 1);
+    }
 }
 
 #[test]
@@ -598,6 +657,10 @@ impl Backends for Faulty {
                 backend: Box::new(Panics),
                 ..Opened::echo(wanted.seed)
             },
+            Some("panics at last") => Opened {
+                backend: Box::new(PanicsAtLast),
+                ..Opened::echo(wanted.seed)
+            },
             _ => Opened::echo(wanted.seed),
         }
     }
@@ -611,6 +674,42 @@ fn a_call_for_an_application_that_is_not_there_is_refused_and_leaves_nothing() {
     assert!(error.message.contains("'nowhere'"), "{error}");
     assert_eq!(rig.core.sessions(), 0);
     rig.create_for(1, Some("there")).expect("the id is free");
+}
+
+/// A backend that panics when it is dropped.
+struct PanicsAtLast;
+
+impl Backend for PanicsAtLast {
+    fn handle(&mut self, _: Input<'_>, _: Instant) {}
+    fn poll(&mut self, _: QueueState, _: Instant) -> Option<Output<'_>> {
+        None
+    }
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Drop for PanicsAtLast {
+    fn drop(&mut self) {
+        panic!("a fault made by a test");
+    }
+}
+
+#[test]
+fn a_backend_that_panics_when_it_is_dropped_leaves_the_neighbours_alive() {
+    let mut rig = Rig::with_backends(10, Box::new(Faulty));
+    rig.create_for(1, Some("there")).expect("an answer");
+    rig.create_for(2, Some("panics at last"))
+        .expect("an answer");
+    assert_eq!((rig.answers(1), rig.answers(2)), (1, 1));
+    assert!(rig.hang_up(2, CREATED));
+    let sent = rig.flush();
+    assert!(sent.iter().any(|(h, _)| h.kind == RecordKind::Close));
+    assert_eq!(rig.core.counters().ended[EndReason::Panicked as usize], 1);
+    assert_eq!(rig.core.sessions(), 1);
+    assert_eq!(rig.answers(1), 1);
+    rig.create_for(2, Some("there"))
+        .expect("the id is free again");
 }
 
 #[test]

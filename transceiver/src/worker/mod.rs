@@ -7,6 +7,7 @@ mod carry;
 mod command;
 mod core;
 mod egress;
+mod farewell;
 mod run;
 mod stats;
 
