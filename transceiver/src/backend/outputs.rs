@@ -185,6 +185,11 @@ impl Outputs {
         self.finish(piece);
     }
 
+    /// A response has begun: until it ends, it is the one of audio that names none.
+    pub(super) fn response_created(&mut self, response: Option<&str>) {
+        self.speech.response_created(response);
+    }
+
     /// A response has ended.
     pub(super) fn response_done(&mut self, response: Option<&str>) {
         let (pieces, stopped) = self.speech.response_done(response);

@@ -34,6 +34,8 @@ pub(super) struct Truncation {
 pub(super) struct Speech {
     pieces: VecDeque<Piece>,
     responses: VecDeque<Response>,
+    /// The responses that have been announced and have not ended, the newest last. Not every server names one with its audio.
+    announced: VecDeque<String>,
     made: u64,
 }
 
@@ -73,6 +75,18 @@ struct Response {
 }
 
 impl Speech {
+    /// A response has begun: until it ends, it is the one of audio that names none.
+    pub(super) fn response_created(&mut self, response: Option<&str>) {
+        // What names no response is of another one from here on.
+        if let Some(unnamed) = self.responses.iter_mut().find(|r| r.id.is_none()) {
+            unnamed.done = true;
+        }
+        if self.announced.len() >= MAX_RESPONSES {
+            self.announced.pop_front();
+        }
+        self.announced.extend(response.map(str::to_owned));
+    }
+
     /// Audio of this part came: the name under which it is to be played; `None` when it was cut off.
     pub(super) fn audio(
         &mut self,
@@ -84,6 +98,7 @@ impl Speech {
             // Audio after the end that the server itself has told is none of ours.
             return (piece.fate == Fate::Live && !piece.complete).then_some(piece.id);
         }
+        let response = response.or(self.announced.back().map(String::as_str));
         let known = self
             .responses
             .iter()
@@ -150,6 +165,12 @@ impl Speech {
         &mut self,
         response: Option<&str>,
     ) -> (Vec<ItemId>, Option<Effect>) {
+        let ended = response.map(str::to_owned);
+        let ended = ended.or_else(|| self.announced.pop_back());
+        self.announced.retain(|id| Some(id) != ended.as_ref());
+        // The end names a response of which nothing came: then it is that of the audio which named none.
+        let is_known = self.responses.iter().any(|r| r.id == ended);
+        let response = ended.as_deref().filter(|_| is_known);
         let mut finished = Vec::new();
         for piece in &mut self.pieces {
             if piece.response.as_deref() == response && piece.fate == Fate::Live && !piece.complete
@@ -239,6 +260,7 @@ impl Speech {
         for response in &mut self.responses {
             response.done = true;
         }
+        self.announced.clear();
         finished
     }
 
@@ -370,8 +392,67 @@ mod tests {
         let mut speech = Speech::default();
         for n in 0..1_000 {
             let response = format!("r{n}");
+            speech.response_created(Some(&response));
             assert!(speech.audio(Some(&response), "a", n).is_some());
         }
         assert!(speech.pieces.len() <= MAX_ITEMS && speech.responses.len() <= MAX_RESPONSES);
+        assert!(speech.announced.len() <= MAX_RESPONSES);
+    }
+
+    #[test]
+    fn audio_that_names_no_response_is_of_the_one_that_was_announced() {
+        let mut speech = Speech::default();
+        for (response, item) in [("r1", "a"), ("r2", "b")] {
+            let id = owned(response);
+            speech.response_created(Some(response));
+            let (piece, _) = speech.audio(None, item, 0).expect("live");
+            let started = speech.played(PlayoutEvent::Started(piece));
+            assert_eq!(started, Some(Effect::Started(id.clone())));
+            let done = speech.response_done(Some(response));
+            assert_eq!(done, (vec![piece], None));
+            let stopped = speech.played(PlayoutEvent::Finished(piece));
+            assert_eq!(stopped, Some(Effect::Stopped(id)));
+            assert!(speech.cut().is_empty(), "nothing is being said");
+        }
+        // One that is made beside it, and ends before it, changes nothing.
+        speech.response_created(Some("r3"));
+        speech.response_created(Some("aside"));
+        speech.response_done(Some("aside"));
+        assert!(speech.audio(None, "c", 0).is_some());
+        assert_eq!(speech.cut(), [owned("r3")]);
+        assert_eq!(speech.audio(None, "d", 0), None, "its response was cut");
+        speech.response_created(Some("r4"));
+        assert!(speech.audio(None, "e", 0).is_some());
+        assert_eq!(speech.response_done(None).0.len(), 1);
+    }
+
+    #[test]
+    fn audio_that_names_no_response_ends_with_the_next_one_that_does() {
+        let mut speech = Speech::default();
+        for (response, item) in [("r1", "a"), ("r2", "b"), ("r3", "c")] {
+            let (piece, _) = speech.audio(None, item, 0).expect("live");
+            let started = speech.played(PlayoutEvent::Started(piece));
+            assert_eq!(started, Some(Effect::Started(None)));
+            if response == "r2" {
+                assert_eq!(speech.cut(), [None]);
+                assert_eq!(speech.audio(None, "more", 0), None);
+            }
+            let (finished, _) = speech.response_done(Some(response));
+            let stopped = speech.played(PlayoutEvent::Finished(piece));
+            if response == "r2" {
+                assert_eq!((finished, stopped), (vec![], None));
+            } else {
+                assert_eq!(
+                    (finished, stopped),
+                    (vec![piece], Some(Effect::Stopped(None)))
+                );
+            }
+            assert!(speech.cut().is_empty(), "nothing is being said");
+        }
+        // Neither does one that was cut and has no end stand in the way of the next.
+        assert!(speech.audio(None, "d", 0).is_some());
+        assert_eq!(speech.cut(), [None]);
+        speech.response_created(None);
+        assert!(speech.audio(None, "e", 0).is_some());
     }
 }

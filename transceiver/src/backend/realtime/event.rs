@@ -25,6 +25,8 @@ pub(super) enum Meaning {
     SpeechStarted,
     /// The user's turn ended.
     TurnEnded,
+    /// A response began.
+    ResponseCreated(Option<String>),
     /// A response ended.
     ResponseDone(Option<String>),
     /// Something is wrong; whether the server says that the session has reached its longest time.
@@ -98,9 +100,14 @@ pub(super) fn read(text: &str) -> Option<Event<'_>> {
         },
         "input_audio_buffer.speech_started" => Meaning::SpeechStarted,
         "input_audio_buffer.speech_stopped" | "input_audio_buffer.committed" => Meaning::TurnEnded,
-        "response.done" => {
+        "response.created" | "response.done" => {
             let response = member(text, "response");
-            Meaning::ResponseDone(response["id"].as_str().map(str::to_owned))
+            let id = response["id"].as_str().map(str::to_owned);
+            if kind == "response.created" {
+                Meaning::ResponseCreated(id)
+            } else {
+                Meaning::ResponseDone(id)
+            }
         }
         "error" => Meaning::Error {
             expired: member(text, "error")["code"] == "session_expired",

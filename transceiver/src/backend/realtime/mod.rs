@@ -193,6 +193,9 @@ impl Realtime {
         let mut beta = false;
         match meaning {
             Meaning::AudioDone { item, part } => self.outputs.complete(&item, part),
+            Meaning::ResponseCreated(response) => {
+                self.outputs.response_created(response.as_deref());
+            }
             Meaning::ResponseDone(response) => self.outputs.response_done(response.as_deref()),
             Meaning::Session { created, session } => {
                 beta = created && session::is_beta(&session);

@@ -232,15 +232,17 @@ impl Stage {
                 let format = value["format"].as_str().unwrap_or("pcm");
                 let audio = STANDARD.encode(vec![1; ms * bytes_per_ms(format)]);
                 let beta = value["beta"] == true;
-                let event = json!({
+                let mut event = json!({
                     "type": if beta { "response.audio.delta" } else { "response.output_audio.delta" },
                     "event_id": "event_audio",
-                    "response_id": value["response"],
                     "item_id": value["item"],
                     "output_index": 0,
                     "content_index": 0,
                     "delta": audio,
                 });
+                if let Some(response) = value.get("response") {
+                    event["response_id"] = response.clone();
+                }
                 self.tell(FromServer::Message(Message::Text(event.to_string())));
             }
             "client" | "client_text" => {
@@ -355,6 +357,31 @@ fn an_interruption_in_the_middle_of_an_item() {
         of_type(&lines, "to_client", "conversation.item.truncated").len(),
         1
     );
+}
+
+#[test]
+fn a_server_whose_audio_names_no_response() {
+    let lines = check("no-response-id");
+    let of = |what: &str| {
+        let kind = format!("output_audio_buffer.{what}");
+        let told = of_type(&lines, "to_client", &kind);
+        let responses = told.iter().map(|(_, event)| event["response_id"].clone());
+        responses.collect::<Vec<_>>()
+    };
+    assert_eq!(of("started"), ["resp_1", "resp_2", "resp_3"]);
+    assert_eq!(
+        of("stopped"),
+        ["resp_1", "resp_3"],
+        "each that was heard out"
+    );
+    assert_eq!(
+        of("cleared"),
+        ["resp_2"],
+        "and the one that was interrupted"
+    );
+    let truncates = of_type(&lines, "to_server", "conversation.item.truncate");
+    assert_eq!(truncates.len(), 1);
+    assert_eq!(truncates[0].1["item_id"], "item_a2");
 }
 
 #[test]
