@@ -146,11 +146,15 @@ pub const DTLS_FIRST_RETRANSMIT: Duration = Duration::from_millis(100);
 /// How often a DTLS flight is repeated: with doubling from 100 ms this reaches past the connect timeout.
 pub const DTLS_RETRANSMITS: usize = 8;
 
-/// How many things that a model server said wait for their session; then its socket is not read.
-pub const BACKEND_EVENTS_WAITING: usize = 32;
-
-/// How many bytes of them wait: the largest message, and half of that again.
+/// How many bytes of what a model server said wait for their session; then its socket is not read. The largest message, and half of that
+/// again: with the playout's two minutes a server may be five ahead of what is heard.
 pub const BACKEND_BYTES_WAITING: usize = BACKEND_MESSAGE_MAX * 3 / 2;
+
+/// What each thing that a server said counts there beside its own bytes: the memory that keeps it. So it also bounds their number.
+pub const BACKEND_EVENT_COST: usize = 128;
+
+/// How many of them a session takes in one turn, when nothing comes of them that has to be played or told first.
+pub const BACKEND_EVENTS_PER_TURN: usize = 1_024;
 
 /// The largest message that is taken from a model server, in bytes: a minute and a half of audio in an item that was asked for.
 pub const BACKEND_MESSAGE_MAX: usize = 8 * 1_024 * 1_024;
@@ -246,8 +250,11 @@ const _: () = {
     assert!(SILENCE_BEFORE_INTERRUPTED.as_secs() + INTERRUPTED_GRACE.as_secs() < CONSENT.as_secs());
     // A message is never larger than what the queue takes, and what a client may send is.
     assert!(
-        BACKEND_MESSAGE_MAX <= BACKEND_BYTES_WAITING && BACKEND_BYTES_WAITING < u32::MAX as usize
+        BACKEND_MESSAGE_MAX + BACKEND_EVENT_COST <= BACKEND_BYTES_WAITING
+            && BACKEND_BYTES_WAITING < u32::MAX as usize
     );
+    // Three minutes of PCM at 24 kHz in base64, ten events a second with 300 bytes of JSON about each.
+    assert!(BACKEND_BYTES_WAITING >= 3 * 60 * (64_000 + 10 * (300 + BACKEND_EVENT_COST)));
     assert!(
         CHANNEL_MESSAGE_MAX as usize <= BACKEND_HELD_BYTES
             && BACKEND_HELD_BYTES <= BACKEND_UNSENT_BYTES

@@ -52,8 +52,8 @@ pub struct PlayoutSettings {
 }
 
 impl Default for PlayoutSettings {
-    /// For a model that generates faster than real time. Two minutes: pushing back also holds up the events behind the audio (an
-    /// interruption too), so it should only meet a backend that never ends.
+    /// For a model that generates faster than real time. What does not fit these two minutes waits in front of the translator, where only an
+    /// interruption is seen before its turn: events behind the audio come when there is room.
     fn default() -> Self {
         Self {
             capacity: Duration::from_secs(120),

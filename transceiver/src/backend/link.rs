@@ -3,11 +3,14 @@
 //! ```text
 //! Linked (in the worker's turn)                     connection (a task)
 //!   translator ── (epoch, message) ─► 256 messages ─► socket
-//!   translator ◄─ FromServer ◄─ 32 events, 16 MiB ◄── socket, not read while the queue is full
+//!   translator ◄─ FromServer ◄─ events, 12 MiB ◄───── socket, not read while the queue is full
 //!              ◄─ session id ◄─ wakes, one per session at the most
 //! ```
 //!
 //! A message for the server names the connection that it was made for: what was on its way when that broke does not reach the next.
+//!
+//! The queue of events holds minutes of audio, so that the socket is read, and its pings are answered, while a model is far ahead of what is
+//! heard; an interruption that comes behind such audio is found in it ([`Ahead`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +19,7 @@ use std::time::{Duration, Instant};
 use firsthop_shared::address::SessionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::ahead::{Ahead, Glance};
 use super::stats::BackendStats;
 use super::translator::{FromServer, Loss, LossCause, Message, Translator};
 use crate::audio::{Backend, BackendReport, Format as Form, Input, Output, QueueState};
@@ -66,7 +70,8 @@ pub struct Line {
 /// Tells a session what its connection does.
 #[derive(Debug)]
 pub struct Teller {
-    events: mpsc::Sender<Incoming>,
+    /// Bounded by `bytes`.
+    events: mpsc::UnboundedSender<Incoming>,
     bytes: Arc<Semaphore>,
     waker: Waker,
 }
@@ -94,7 +99,8 @@ impl Teller {
             FromServer::Message(message) => message.len(),
             FromServer::Connected | FromServer::Lost(_) => 0,
         };
-        let wanted = u32::try_from(length.min(limits::BACKEND_BYTES_WAITING)).unwrap_or(u32::MAX);
+        let cost = length + limits::BACKEND_EVENT_COST;
+        let wanted = u32::try_from(cost.min(limits::BACKEND_BYTES_WAITING)).unwrap_or(u32::MAX);
         let share = Arc::clone(&self.bytes).acquire_many_owned(wanted);
         let share = tokio::select! {
             share = share => share.ok(),
@@ -104,7 +110,7 @@ impl Teller {
             event,
             _share: share,
         };
-        let told = self.events.send(incoming).await.is_ok();
+        let told = self.events.send(incoming).is_ok();
         self.waker.wake();
         told
     }
@@ -125,7 +131,9 @@ impl Drop for Teller {
 /// A translator with its end of a link: the backend of a session.
 pub struct Linked<T> {
     translator: T,
-    events: mpsc::Receiver<Incoming>,
+    events: mpsc::UnboundedReceiver<Incoming>,
+    /// What has come of these, and keeps its share of the bytes.
+    ahead: Ahead<Incoming>,
     messages: mpsc::Sender<Outgoing>,
     waker: Waker,
     stats: Arc<BackendStats>,
@@ -133,6 +141,8 @@ pub struct Linked<T> {
     /// The first message that the queue had no room for.
     blocked: Option<Message>,
     retry: Option<Instant>,
+    /// The last poll took as many events as one may: there may be more.
+    more: Option<Instant>,
     /// The connection's task has ended, and the translator knows.
     over: bool,
     report: BackendReport,
@@ -148,7 +158,7 @@ impl<T: Translator> Linked<T> {
         stats: Arc<BackendStats>,
         now: Instant,
     ) -> (Self, Line) {
-        let (to_session, events) = mpsc::channel(limits::BACKEND_EVENTS_WAITING);
+        let (to_session, events) = mpsc::unbounded_channel();
         let (messages, to_server) = mpsc::channel(limits::BACKEND_MESSAGES_WAITING);
         let teller = Teller {
             events: to_session,
@@ -162,12 +172,14 @@ impl<T: Translator> Linked<T> {
         let linked = Self {
             translator,
             events,
+            ahead: Ahead::default(),
             messages,
             waker,
             stats,
             epoch: 0,
             blocked: None,
             retry: None,
+            more: None,
             over: false,
             report: BackendReport::default(),
             began: now,
@@ -175,17 +187,31 @@ impl<T: Translator> Linked<T> {
         (linked, line)
     }
 
-    /// Takes one event of the connection's; returns whether there was one.
-    fn take_event(&mut self, now: Instant) -> bool {
-        let event = match self.events.try_recv() {
-            Ok(incoming) => incoming.event,
-            Err(mpsc::error::TryRecvError::Empty) => return false,
-            Err(mpsc::error::TryRecvError::Disconnected) if self.over => return false,
+    /// Takes one event of the connection's; returns whether there was one whose turn it is.
+    fn take_event(&mut self, full: bool, now: Instant) -> bool {
+        // Ends: the bytes are bounded, and nothing fills the queue meanwhile.
+        let ended = loop {
+            match self.events.try_recv() {
+                Ok(incoming) => self.ahead.push(incoming),
+                Err(error) => break error == mpsc::error::TryRecvError::Disconnected,
+            }
+        };
+        let idle = self.translator.is_idle();
+        if full && !idle {
+            let translator = &self.translator;
+            self.ahead.look(|incoming| match &incoming.event {
+                FromServer::Message(message) => translator.glance(message),
+                FromServer::Connected | FromServer::Lost(_) => Glance::Plain,
+            });
+        }
+        let (event, void) = match self.ahead.take(idle) {
+            Some((incoming, void)) => (incoming.event, void),
             // The task ended without a last word: it panicked.
-            Err(mpsc::error::TryRecvError::Disconnected) => FromServer::Lost(Loss {
-                cause: LossCause::Fault,
-                retry: None,
-            }),
+            None if idle && ended && !self.over => {
+                let cause = LossCause::Fault;
+                (FromServer::Lost(Loss { cause, retry: None }), false)
+            }
+            None => return false,
         };
         match &event {
             FromServer::Connected => {
@@ -208,7 +234,10 @@ impl<T: Translator> Linked<T> {
             }
             FromServer::Message(_) => {}
         }
-        self.translator.server(event, now);
+        match event {
+            FromServer::Message(message) if void => self.translator.skip(message, now),
+            event => self.translator.server(event, now),
+        }
         self.measure();
         true
     }
@@ -260,14 +289,18 @@ impl<T: Translator> Backend for Linked<T> {
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
         self.waker.seen();
         self.translator.tick(now);
-        // The queue of events is bounded, and nothing fills it meanwhile.
-        while self.translator.is_idle() && self.take_event(now) {}
+        let mut left = limits::BACKEND_EVENTS_PER_TURN;
+        // What an interruption makes void is taken whole: none of it is to be polled before that.
+        while (left > 0 || self.ahead.hurries()) && self.take_event(queue.room == 0, now) {
+            left = left.saturating_sub(1);
+        }
+        self.more = (left == 0).then_some(now);
         self.pump(now);
         self.translator.poll(queue, now)
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let waits = [self.translator.deadline(), self.retry];
+        let waits = [self.translator.deadline(), self.retry, self.more];
         waits.into_iter().flatten().min()
     }
 

@@ -8,6 +8,7 @@
 //! A [`Translator`] is pure: a protocol needs one, and nothing else here. [`Linked`] joins it to a connection that knows no protocol, and
 //! wakes the worker when the server has said something.
 
+mod ahead;
 mod apps;
 mod args;
 mod connection;
@@ -23,6 +24,7 @@ mod tls;
 mod translator;
 mod upstream;
 
+pub use ahead::Glance;
 pub use apps::{App, AppError, Apps, AppsReloader, Auth, DEFAULT, Kind, Secret, parse_url};
 pub use args::{BackendArgs, BackendConfig};
 pub use connection::{Target, serve};

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::ahead::Glance;
 use crate::audio::{Format as Form, Input, Output, QueueState};
 
 /// One message of a WebSocket, either way.
@@ -103,8 +104,8 @@ pub struct TranslatorCounters {
 /// A protocol, sans-IO: what the session says and what the server says go in; what each is told comes out.
 ///
 /// [`Linked`](super::Linked) makes a [`Backend`](crate::audio::Backend) of it and a connection. A server's message is given only when
-/// nothing waits to be polled, so that what waits here is at most what one message makes: a server that is faster than the playout is
-/// not read.
+/// nothing waits to be polled, so that what waits here is at most what one message makes: what a server says faster than it is played waits
+/// in the link. But an [interruption](Glance::Interruption), and all that was said before it, is given at once.
 pub trait Translator: Send {
     /// In which form audio crosses the seam to the session; see [`Backend::format`](crate::audio::Backend::format).
     fn form(&self) -> Form {
@@ -116,6 +117,16 @@ pub trait Translator: Send {
 
     /// Takes what the connection says at `now`.
     fn server(&mut self, event: FromServer, now: Instant);
+
+    /// What a message is to those that wait in front of it. It is not taken.
+    fn glance(&self, _message: &Message) -> Glance {
+        Glance::Plain
+    }
+
+    /// Takes a message in front of an interruption, which follows before the next poll: audio in it is not to be played, but it was said.
+    fn skip(&mut self, message: Message, now: Instant) {
+        self.server(FromServer::Message(message), now);
+    }
 
     /// Does what is due at `now`: called before the polls.
     fn tick(&mut self, now: Instant);

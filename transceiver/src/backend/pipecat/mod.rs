@@ -20,6 +20,7 @@ use self::events::{Ending, Said};
 use self::rtvi::Meaning;
 use self::sound::{Packer, Unpacker};
 use self::wire::Kind;
+use super::ahead::Glance;
 use super::outputs::{Names, Outputs, Refusal};
 use super::realtime::merge;
 use super::speech::Truncation;
@@ -412,6 +413,17 @@ impl Translator for Pipecat {
             FromServer::Message(Message::Binary(bytes)) => self.frame(&bytes, now),
             FromServer::Message(Message::Text(_)) => self.counters.malformed += 1,
             FromServer::Lost(loss) => self.lost(&loss, now),
+        }
+    }
+
+    fn glance(&self, message: &Message) -> Glance {
+        let frame = match message {
+            Message::Binary(bytes) => wire::read(bytes).and_then(|frame| frame.frame),
+            Message::Text(_) => None,
+        };
+        match frame {
+            Some(Kind::Interruption(_)) => Glance::Interruption,
+            _ => Glance::Plain,
         }
     }
 

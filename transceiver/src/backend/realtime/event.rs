@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::backend::ahead::Glance;
+
 /// An event of the server's, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<'a> {
@@ -118,6 +120,17 @@ pub(super) fn read(text: &str) -> Option<Event<'_>> {
     Some(Event::Told(meaning, told))
 }
 
+/// What an event of the server's is to those before it.
+pub(super) fn glance(text: &str) -> Glance {
+    let head = serde_json::from_str::<Head<'_>>(text);
+    match head.as_ref().map(|head| &*head.r#type) {
+        Ok("input_audio_buffer.speech_started") => Glance::Interruption,
+        // It may say that nothing interrupts any more.
+        Ok("session.created" | "session.updated") => Glance::Opaque,
+        _ => Glance::Plain,
+    }
+}
+
 fn member(text: &str, name: &str) -> Value {
     match serde_json::from_str::<Value>(text) {
         Ok(mut event) => event[name].take(),
@@ -182,6 +195,29 @@ mod tests {
                 (&*delta.delta, delta.response_id.as_deref()),
                 ("AAAA", Some("r"))
             );
+        }
+    }
+
+    #[test]
+    fn an_interruption_is_told_from_what_only_speaks_of_one() {
+        let cases = [
+            (
+                r#"{"type":"input_audio_buffer.speech_started","item_id":"i"}"#,
+                Glance::Interruption,
+            ),
+            (r#"{"session":{},"type":"session.updated"}"#, Glance::Opaque),
+            (
+                r#"{"type":"response.output_text.delta","delta":"input_audio_buffer.speech_started"}"#,
+                Glance::Plain,
+            ),
+            (
+                r#"{"x":{"type":"input_audio_buffer.speech_started"},"type":"y"}"#,
+                Glance::Plain,
+            ),
+            ("input_audio_buffer.speech_started", Glance::Plain),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(glance(text), expected, "{text}");
         }
     }
 

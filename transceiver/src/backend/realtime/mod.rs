@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 use self::event::{AudioDelta, ClientEvent, Event, Meaning};
 use self::format::{Packer, Rate, Unpacker};
 use self::session::Told;
+use super::ahead::Glance;
 use super::outputs::{Names, Outputs, Refusal};
 use super::speech::Truncation;
 use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
@@ -65,6 +66,8 @@ pub struct Realtime {
     unpacker: Unpacker,
     /// Whose audio the unpacker has.
     unpacking: Option<ItemId>,
+    /// Audio is not to be played: an interruption follows.
+    skips: bool,
     interrupts: bool,
     /// When a server that says nothing is taken to be ready.
     hello_by: Option<Instant>,
@@ -97,6 +100,7 @@ impl Realtime {
             packer: Packer::new(format, rate),
             unpacker: Unpacker::new(format, rate),
             unpacking: None,
+            skips: false,
             interrupts: true,
             hello_by: None,
             expired: false,
@@ -239,7 +243,13 @@ impl Realtime {
             self.unpacking = Some(piece);
             self.unpacker.begin();
         }
-        match self.unpacker.unpack(&delta.delta) {
+        // Of what is never played it matters only that it was said.
+        let pcm = if self.skips {
+            Some(vec![0])
+        } else {
+            self.unpacker.unpack(&delta.delta)
+        };
+        match pcm {
             Some(pcm) => self.outputs.play(piece, pcm),
             None => self.counters.undecoded += 1,
         }
@@ -327,6 +337,23 @@ impl Translator for Realtime {
             },
             FromServer::Lost(loss) => self.lost(&loss, now),
         }
+    }
+
+    fn glance(&self, message: &Message) -> Glance {
+        let text = match message {
+            Message::Text(text) => Some(text.as_str()),
+            Message::Binary(bytes) => std::str::from_utf8(bytes).ok(),
+        };
+        match text.map_or(Glance::Plain, event::glance) {
+            Glance::Interruption if !self.interrupts => Glance::Plain,
+            glance => glance,
+        }
+    }
+
+    fn skip(&mut self, message: Message, now: Instant) {
+        self.skips = true;
+        self.server(FromServer::Message(message), now);
+        self.skips = false;
     }
 
     fn tick(&mut self, now: Instant) {

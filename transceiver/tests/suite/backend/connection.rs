@@ -366,6 +366,60 @@ async fn a_session_that_does_not_listen_pushes_back_on_the_server_alone() {
 }
 
 #[tokio::test]
+async fn a_ping_behind_minutes_of_audio_is_answered() {
+    let server = Server::new().await;
+    let mut session = Session::new(Notes::default(), server.target());
+    let (mut socket, _) = server.accept().await;
+    assert_eq!(session.next().await, "connected");
+    session.say("listen no more");
+    assert_eq!(heard(&mut socket).await, Frame::text("listen no more"));
+    // Three minutes in pieces of 100 ms, each of them 4,800 bytes of PCM in base64 and 300 of JSON.
+    let piece = "x".repeat(6_400 + 300);
+    let talk = async {
+        for _ in 0..1_800 {
+            socket.feed(Frame::text(piece.clone())).await.expect("sent");
+        }
+        let ping = Frame::Ping("are you there?".into());
+        socket.send(ping).await.expect("sent");
+    };
+    timeout(LONG, talk).await.expect("all of it is read");
+    loop {
+        match heard(&mut socket).await {
+            // The other side may ask the same.
+            Frame::Ping(_) => {}
+            frame => break assert_eq!(frame, Frame::Pong("are you there?".into())),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_effect_is_taken_in_bounded_turns() {
+    let (sender, _wakes) = mpsc::unbounded_channel();
+    let now = Instant::now();
+    let (mut linked, line) = Linked::new(
+        Realtime::new(RealtimeSettings::default()),
+        Waker::new(SessionId(7), sender),
+        Arc::new(BackendStats::default()),
+        now,
+    );
+    let turn = limits::BACKEND_EVENTS_PER_TURN as u64;
+    for _ in 0..turn + turn / 2 {
+        let text = Message::Text("this is no event".to_owned());
+        assert!(line.teller.tell(FromServer::Message(text)).await);
+    }
+    let queue = QueueState {
+        queued: 0,
+        room: 1_000_000,
+    };
+    assert!(linked.poll(queue, now).is_none());
+    assert_eq!(linked.report().malformed, turn);
+    assert_eq!(linked.deadline(), Some(now), "there is more");
+    assert!(linked.poll(queue, now).is_none());
+    assert_eq!(linked.report().malformed, turn + turn / 2);
+    assert_eq!(linked.deadline(), None);
+}
+
+#[tokio::test]
 async fn a_server_that_takes_nothing_costs_a_bounded_amount() {
     let server = Server::new().await;
     let mut session = Session::new(Realtime::new(RealtimeSettings::default()), server.target());

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use firsthop_transceiver::audio::{FRAME, Input, Output, Playout, PlayoutSettings, QueueState};
 use firsthop_transceiver::backend::wire::{self, Kind};
 use firsthop_transceiver::backend::{
-    FromServer, Loss, LossCause, Message, Pipecat, PipecatSettings, Translator,
+    FromServer, Glance, Loss, LossCause, Message, Pipecat, PipecatSettings, Translator,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -250,6 +250,18 @@ fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<(u64, &'a Value)> {
     let mut found: Vec<_> = lines.iter().filter_map(told).collect();
     found.retain(|(_, event)| event["type"] == kind);
     found
+}
+
+#[test]
+fn an_interruption_is_seen_before_its_turn() {
+    let bot = Pipecat::new(PipecatSettings::default());
+    let glance = |frame| bot.glance(&Message::Binary(wire::write(frame)));
+    let interruption = Kind::Interruption(wire::Interruption::default());
+    assert_eq!(glance(interruption), Glance::Interruption);
+    assert_eq!(glance(Kind::Text(wire::Text::default())), Glance::Plain);
+    assert_eq!(bot.glance(&Message::Binary(vec![0xff])), Glance::Plain);
+    let text = Message::Text("interruption".to_owned());
+    assert_eq!(bot.glance(&text), Glance::Plain);
 }
 
 #[test]
