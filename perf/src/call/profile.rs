@@ -33,28 +33,13 @@ pub enum Part {
 }
 
 /// What a symbol's name has in it, and what it is for; the first that fits counts.
-const NAMES: [(&str, Part); 48] = [
+const NAMES: [(&str, Part); 33] = [
     ("firsthop", Part::Firsthop),
     ("celt_", Part::Opus),
     ("silk_", Part::Opus),
     ("opus", Part::Opus),
-    ("clt_mdct", Part::Opus),
-    ("ec_enc", Part::Opus),
-    ("ec_dec", Part::Opus),
-    ("kf_bfly", Part::Opus),
-    ("quant_", Part::Opus),
-    ("alg_quant", Part::Opus),
-    ("op_pvq", Part::Opus),
-    ("pitch_", Part::Opus),
-    ("comb_filter", Part::Opus),
-    ("xcorr_kernel", Part::Opus),
-    ("burg_modified", Part::Opus),
-    ("downmix_", Part::Opus),
-    ("compute_gru", Part::Opus),
-    ("tonality_analysis", Part::Opus),
-    ("run_analysis", Part::Opus),
-    ("analysis_", Part::Opus),
     ("srtp", Part::Srtp),
+    ("aws_lc", Part::Srtp),
     ("aes", Part::Srtp),
     ("gcm", Part::Srtp),
     ("ghash", Part::Srtp),
@@ -64,9 +49,9 @@ const NAMES: [(&str, Part); 48] = [
     ("sha256", Part::Srtp),
     ("EVP_", Part::Srtp),
     ("CRYPTO_", Part::Srtp),
+    ("OPENSSL_", Part::Srtp),
     ("HMAC", Part::Srtp),
     ("hmac", Part::Srtp),
-    ("aws_lc", Part::Srtp),
     ("earshot", Part::Detector),
     ("str0m", Part::Engine),
     ("dimpl", Part::Engine),
@@ -74,7 +59,7 @@ const NAMES: [(&str, Part); 48] = [
     ("is::", Part::Engine),
     ("tungstenite", Part::Runtime),
     ("tokio", Part::Runtime),
-    ("mio", Part::Runtime),
+    ("mio::", Part::Runtime),
     ("malloc", Part::Memory),
     ("_int_free", Part::Memory),
     ("cfree", Part::Memory),
@@ -91,10 +76,18 @@ pub fn part(file: &str, symbol: &str) -> Part {
         return Part::Kernel;
     }
     let fits = |(name, _): &&(&str, Part)| symbol.contains(name);
-    NAMES
-        .iter()
-        .find(fits)
-        .map_or(Part::Other, |(_, part)| *part)
+    if let Some((_, part)) = NAMES.iter().find(fits) {
+        return *part;
+    }
+    // Two libraries in C are linked into the program, and the cryptography's names are above. Rust's names are paths or types.
+    let is_c = symbol
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+    if is_c && !symbol.starts_with('_') && !file.contains(".so") {
+        Part::Opus
+    } else {
+        Part::Other
+    }
 }
 
 /// Shares of a profile.
@@ -206,12 +199,12 @@ mod tests {
 
     #[test]
     fn samples_are_sorted_by_what_their_code_is_for() {
-        let lines = "silk_NSQ_c (/x/transceiver)\nudp_sendmsg ([kernel.kallsyms])\n\
+        let lines = "deemphasis (/x/transceiver)\nudp_sendmsg ([kernel.kallsyms])\n\
                      aws_lc_0_47_0_aes_hw_ctr32_encrypt_blocks (/x/transceiver)\n\
                      firsthop_transceiver::worker::core::Core::settle (/x/transceiver)\n\
                      str0m::session::Session::do_poll_output (/x/transceiver)\n_int_malloc (/lib/libc.so.6)\n\
                      nonsense\n[unknown] (/x/transceiver)\n\
-                     firsthop_transceiver::worker::core::Core::settle (/x/transceiver)\nstrange ([unknown])\n";
+                     firsthop_transceiver::worker::core::Core::settle (/x/transceiver)\nstrange::Thing ([unknown])\n";
         let profile = Profile::of(lines);
         assert_eq!(profile.samples, 9);
         let share = |part| {

@@ -201,7 +201,7 @@ mod tests {
                 micros_per_call_second: 8_000.0,
                 steps: vec![step],
                 profile: Some(Profile::of(
-                    "silk_x (a)\nudp ([kernel.kallsyms])\ny (a)\nz (a)\n",
+                    "silk_x (a)\nudp ([kernel.kallsyms])\ny::y (a)\nz::z (a)\n",
                 )),
             }],
             memory: Some(Memory {
