@@ -22,6 +22,10 @@ pub enum Law {
 static MU: [i16; 256] = table(Law::Mu);
 static A: [i16; 256] = table(Law::A);
 
+/// The codes of magnitudes on the laws' own scales: a frame that passes through is compressed once each way.
+static MU_CODES: [u8; 1 << 13] = mu_codes();
+static A_CODES: [u8; 1 << 12] = a_codes();
+
 impl Law {
     /// The sample that a byte stands for.
     #[must_use]
@@ -38,9 +42,10 @@ impl Law {
         // One's complement: zero is positive, and the negative side mirrors the positive one.
         let magnitude = (if sample < 0 { !sample } else { sample }).cast_unsigned();
         let sign = if sample < 0 { 0 } else { 0x80 };
+        // Magnitudes have 15 bits.
         match self {
-            Self::Mu => sign | (!mu_magnitude(magnitude) & 0x7f),
-            Self::A => (sign | a_magnitude(magnitude)) ^ 0x55,
+            Self::Mu => sign | MU_CODES[usize::from(magnitude >> 2) & 0x1fff],
+            Self::A => sign ^ A_CODES[usize::from(magnitude >> 3) & 0xfff],
         }
     }
 }
@@ -48,17 +53,19 @@ impl Law {
 /// Adding this makes each segment of µ-law begin at a power of two.
 const MU_BIAS: u16 = 33;
 
-/// Segment (3 bits) and place in it (4 bits).
-fn mu_magnitude(magnitude: u16) -> u8 {
-    let biased = ((magnitude >> 2) + MU_BIAS).min(0x1fff);
+/// Segment (3 bits) and place in it (4 bits) of a magnitude of 13 bits.
+const fn mu_magnitude(magnitude: u16) -> u8 {
+    let biased = magnitude + MU_BIAS;
+    let biased = if biased > 0x1fff { 0x1fff } else { biased };
     // The highest bit is bit 5 in the first segment, and bit 12 in the last.
     let segment = biased.ilog2() - 5;
     let place = (biased >> (segment + 1)) & 0xf;
     (segment << 4) as u8 | place as u8
 }
 
-fn a_magnitude(magnitude: u16) -> u8 {
-    let scaled = magnitude >> 4;
+/// The same of a magnitude of 12 bits.
+const fn a_magnitude(magnitude: u16) -> u8 {
+    let scaled = magnitude >> 1;
     // The first two segments have the same step: together they are linear.
     if scaled < 32 {
         return scaled as u8;
@@ -66,6 +73,26 @@ fn a_magnitude(magnitude: u16) -> u8 {
     let segment = scaled.ilog2() - 3;
     let place = (scaled >> (segment - 1)) & 0xf;
     (segment << 4) as u8 | place as u8
+}
+
+const fn mu_codes() -> [u8; 1 << 13] {
+    let mut codes = [0; 1 << 13];
+    let mut magnitude = 0;
+    while magnitude < codes.len() {
+        codes[magnitude] = !mu_magnitude(magnitude as u16) & 0x7f;
+        magnitude += 1;
+    }
+    codes
+}
+
+const fn a_codes() -> [u8; 1 << 12] {
+    let mut codes = [0; 1 << 12];
+    let mut magnitude = 0;
+    while magnitude < codes.len() {
+        codes[magnitude] = a_magnitude(magnitude as u16) ^ 0x55;
+        magnitude += 1;
+    }
+    codes
 }
 
 const fn mu_expanded(code: u8) -> i16 {
