@@ -191,6 +191,8 @@ pub enum ControlCode {
     BadOffer,
     /// The offer is SDP that cannot be served.
     UnsupportedOffer,
+    /// The call names an application that the owner does not serve.
+    UnknownApp,
     /// The ufrag does not open, or names another owner, shard or session.
     BadUfrag,
     /// The control secret is missing or wrong.
@@ -220,7 +222,7 @@ impl ControlCode {
         match self {
             Self::BadRequest | Self::BadOffer | Self::BadUfrag => 400,
             Self::Unauthorized => 401,
-            Self::UnknownSession => 404,
+            Self::UnknownSession | Self::UnknownApp => 404,
             Self::SessionExists | Self::NoSuchShard | Self::StaleRestart => 409,
             Self::TooLarge => 413,
             Self::UnsupportedOffer => 422,

@@ -104,7 +104,7 @@ impl FrontDoor {
         let caller = self.authenticate(headers, Purpose::Scope(scope))?;
         self.rates
             .key(&caller.grant)
-            .map_err(|wait| ApiError::too_many("API key", wait))?;
+            .map_err(|wait| ApiError::too_many("API key", wait).about("authorization"))?;
         Ok(caller)
     }
 

@@ -43,7 +43,8 @@ pub async fn read(request: Request) -> Result<Bytes, ApiError> {
             StatusCode::BAD_REQUEST,
             "unreadable_body",
             "The body broke off or is not valid HTTP.",
-        ),
+        )
+        .about("body"),
         BodyFault::TooSlow => ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
@@ -51,7 +52,8 @@ pub async fn read(request: Request) -> Result<Bytes, ApiError> {
                 "The body did not arrive within {} seconds.",
                 API.body.as_secs()
             ),
-        ),
+        )
+        .about("body"),
     })
 }
 
@@ -226,9 +228,9 @@ fn missing_sdp() -> ApiError {
 }
 
 fn invalid_form(message: &str) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, "invalid_form", message)
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_form", message).about("body")
 }
 
 fn invalid_json(message: String) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message)
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message).about("body")
 }

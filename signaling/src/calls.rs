@@ -26,6 +26,9 @@ use crate::session_config;
 use crate::steering::{self, Position};
 use crate::transceivers::Transceivers;
 
+/// The code of an error about an application that nobody serves.
+pub(crate) const UNKNOWN_APP: &str = "unknown_app";
+
 /// How a call gets to the cluster that is nearest to its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Steering {
@@ -162,10 +165,13 @@ impl FrontDoor {
                     reservation.refused();
                 }
                 Some(
-                    ControlCode::BadOffer | ControlCode::UnsupportedOffer | ControlCode::TooLarge,
+                    ControlCode::BadOffer
+                    | ControlCode::UnsupportedOffer
+                    | ControlCode::TooLarge
+                    | ControlCode::UnknownApp,
                 ) => {
                     reservation.refused();
-                    return Err(offer_refused(&error));
+                    return Err(request_refused(&error));
                 }
                 _ => {
                     self.note_failure(place.control, &error);
@@ -269,17 +275,20 @@ fn configuration(
     Some(Value::Object(merged))
 }
 
-/// The owner's verdict on the offer, passed on: it is about what the client sent.
-pub(crate) fn offer_refused(error: &OwnerError) -> ApiError {
+/// The owner's verdict on what the client sent, passed on.
+pub(crate) fn request_refused(error: &OwnerError) -> ApiError {
     let OwnerError::Refused(_, refusal) = error else {
         return owner_failed(error);
     };
-    let (status, code) = match refusal.code {
-        ControlCode::UnsupportedOffer => (StatusCode::UNPROCESSABLE_ENTITY, "unsupported_offer"),
-        ControlCode::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "offer_too_large"),
-        _ => (StatusCode::BAD_REQUEST, "invalid_offer"),
+    let (status, code, field) = match refusal.code {
+        ControlCode::UnsupportedOffer => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "unsupported_offer", "sdp")
+        }
+        ControlCode::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "offer_too_large", "sdp"),
+        ControlCode::UnknownApp => (StatusCode::NOT_FOUND, UNKNOWN_APP, "app"),
+        _ => (StatusCode::BAD_REQUEST, "invalid_offer", "sdp"),
     };
-    ApiError::new(status, code, refusal.message.clone()).about("sdp")
+    ApiError::new(status, code, refusal.message.clone()).about(field)
 }
 
 /// An owner's failure in words for the client: what happened, and nothing about the inside.

@@ -89,6 +89,19 @@ impl ApiError {
         }
     }
 
+    /// 503: as many sidebands are open as there may be, here, at the owner, or of this call.
+    #[must_use]
+    pub fn too_many_sidebands() -> Self {
+        Self {
+            retry_after: Some(RETRY_AFTER_SECS),
+            ..Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_sidebands",
+                "As many sidebands are open as there may be. Close one of this call, or try again shortly.",
+            )
+        }
+    }
+
     /// 429: too many requests of one key or one address.
     #[must_use]
     pub fn too_many(whose: &str, wait: std::time::Duration) -> Self {
@@ -113,6 +126,7 @@ impl ApiError {
             "body_too_large",
             format!("The body is larger than {max} bytes."),
         )
+        .about("body")
     }
 
     /// 400 for one field of the request.

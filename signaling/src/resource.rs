@@ -11,7 +11,7 @@ use firsthop_shared::control::{ControlCode, IceCredentials, RestartRequest, Sess
 use firsthop_shared::token::{self, Route};
 
 use crate::call_id::{self, CallRef};
-use crate::calls::{FrontDoor, etag, offer_refused, owner_failed};
+use crate::calls::{FrontDoor, etag, owner_failed, request_refused};
 use crate::error::ApiError;
 use crate::fragment;
 use crate::owner::OwnerError;
@@ -178,6 +178,7 @@ impl FrontDoor {
                 "too_many_restarts",
                 "ICE was restarted 255 times in this call: make a new one.",
             )
+            .about("call_id")
         })?;
         let ufrag = self.mint(Route {
             cluster: call.cluster,
@@ -222,7 +223,7 @@ impl FrontDoor {
                 Some(ControlCode::StaleRestart) => stale(),
                 Some(
                     ControlCode::BadOffer | ControlCode::UnsupportedOffer | ControlCode::TooLarge,
-                ) => offer_refused(&error),
+                ) => request_refused(&error),
                 _ => failed(call, &error),
             }),
         }

@@ -177,6 +177,7 @@ async fn unknown_path() -> ApiError {
         "unknown_url",
         format!("There is nothing at this URL. Calls are made with POST {CALLS}."),
     )
+    .about("url")
 }
 
 async fn unknown_method() -> ApiError {
@@ -185,4 +186,5 @@ async fn unknown_method() -> ApiError {
         "method_not_allowed",
         "This URL does not take that method; the Allow header says which it takes.",
     )
+    .about("method")
 }

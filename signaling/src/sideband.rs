@@ -56,7 +56,7 @@ impl FrontDoor {
         let located = self.locate(id, context.steered)?;
         let key = handshake(request.method(), request.headers())?;
         let Ok(slot) = Arc::clone(&self.sidebands).try_acquire_owned() else {
-            return Err(ApiError::no_capacity());
+            return Err(ApiError::too_many_sidebands());
         };
         let asked = match &located {
             Located::Here(call) => {
@@ -98,6 +98,7 @@ impl FrontDoor {
         match answer.status() {
             StatusCode::SWITCHING_PROTOCOLS => {}
             StatusCode::NOT_FOUND => return Err(ApiError::unknown_call()),
+            StatusCode::SERVICE_UNAVAILABLE => return Err(ApiError::too_many_sidebands()),
             status => {
                 tracing::info!(status = status.as_u16(), "sideband refused by the owner");
                 return Err(ApiError::new(

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use firsthop_shared::control::CallKind;
 
 use crate::body::{self, FRAGMENT, SDP};
-use crate::calls::{FrontDoor, NewCall};
+use crate::calls::{FrontDoor, NewCall, UNKNOWN_APP};
 use crate::context::Context;
 use crate::credentials::Scope;
 use crate::error::ApiError;
@@ -45,7 +45,7 @@ pub async fn create(
         .ok_or_else(|| {
             ApiError::new(
                 StatusCode::NOT_FOUND,
-                "unknown_app",
+                UNKNOWN_APP,
                 format!("The name of an application has 1 to {APP_NAME_MAX} letters, digits, '-', '_' or '.'."),
             )
             .about("app")

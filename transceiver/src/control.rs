@@ -464,7 +464,7 @@ mod tests {
             draining: Arc::default(),
             secret: "not-for-logs".to_owned(),
             sidebands: Arc::new(Semaphore::new(1)),
-            metrics: Metrics::new(Vec::new(), 1, Arc::default()),
+            metrics: Metrics::new(Vec::new(), 1, Arc::default(), Arc::new(Semaphore::new(1))),
         };
         let shown = format!("{control:?}");
         assert!(!shown.contains("not-for-logs"), "{shown}");

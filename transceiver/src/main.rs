@@ -143,7 +143,12 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         draining: Arc::clone(&draining),
         secret: config.control_secret,
         sidebands: Arc::clone(&sidebands),
-        metrics: Metrics::new(stats, config.sessions_per_worker, Arc::clone(&draining)),
+        metrics: Metrics::new(
+            stats,
+            config.sessions_per_worker,
+            Arc::clone(&draining),
+            Arc::clone(&sidebands),
+        ),
     });
 
     let runtime = tokio::runtime::Builder::new_current_thread()

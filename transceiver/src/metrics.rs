@@ -11,10 +11,12 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 
 use crate::audio::{ConversationCounters, Turns};
 use crate::backend;
 use crate::life::{EndReason, Phase, State};
+use crate::limits;
 use crate::reason::Reason;
 use crate::session::QualitySummary;
 use crate::worker::WorkerStats;
@@ -25,6 +27,7 @@ struct Workers {
     stats: Vec<Arc<WorkerStats>>,
     capacity: u64,
     draining: Arc<AtomicBool>,
+    sidebands: Arc<Semaphore>,
 }
 
 /// A labelled value of one worker.
@@ -173,6 +176,14 @@ impl Collector for Workers {
             "Sessions that fit all workers",
             self.capacity,
         )?;
+        // Each that is open holds a permit.
+        let free = self.sidebands.available_permits();
+        single(
+            &mut encoder,
+            "sidebands",
+            "Sidebands that are open",
+            limits::SIDEBANDS_MAX.saturating_sub(free) as u64,
+        )?;
         single(
             &mut encoder,
             "draining",
@@ -233,12 +244,13 @@ fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u6
 pub struct Metrics(Registry);
 
 impl Metrics {
-    /// Shows these workers, with the prefix `firsthop_transceiver`.
+    /// Shows these workers, with the prefix `firsthop_transceiver`. `sidebands` are the permits, [`limits::SIDEBANDS_MAX`] when none is open.
     #[must_use]
     pub fn new(
         stats: Vec<Arc<WorkerStats>>,
         sessions_per_worker: usize,
         draining: Arc<AtomicBool>,
+        sidebands: Arc<Semaphore>,
     ) -> Self {
         let capacity = (stats.len() * sessions_per_worker) as u64;
         let mut registry = Registry::with_prefix("firsthop_transceiver");
@@ -246,6 +258,7 @@ impl Metrics {
             stats,
             capacity,
             draining,
+            sidebands,
         }));
         Self(registry)
     }
@@ -284,7 +297,9 @@ mod tests {
             cause: backend::LossCause::TimedOut,
             retry: None,
         });
-        let page = Metrics::new(stats, 10, Arc::default())
+        let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
+        let _open = sidebands.try_acquire_many(2).expect("two permits");
+        let page = Metrics::new(stats, 10, Arc::default(), Arc::clone(&sidebands))
             .page()
             .expect("a page");
         for line in [
@@ -305,6 +320,7 @@ mod tests {
             "firsthop_transceiver_backend_reconnects_total{worker=\"0\"} 0",
             "firsthop_transceiver_backend_losses_total{worker=\"1\",cause=\"timed_out\"} 1",
             "firsthop_transceiver_capacity_sessions 20",
+            "firsthop_transceiver_sidebands 2",
             "firsthop_transceiver_draining 0",
         ] {
             assert!(page.lines().any(|l| l == line), "{line} in\n{page}");

@@ -237,17 +237,23 @@ async fn failures_of_the_only_owner_are_told_apart() {
 }
 
 #[tokio::test]
-async fn the_owners_verdict_on_an_offer_is_passed_on_and_not_tried_elsewhere() {
+async fn the_owners_verdict_on_a_request_is_passed_on_and_not_tried_elsewhere() {
     let stage = Stage::new();
     let (one, two) = (
         Stub::start(&stage, &[10]).await,
         Stub::start(&stage, &[10]).await,
     );
     let front = stage.front(&[&one, &two]).await;
-    for (code, status, told_code) in [
-        (ControlCode::BadOffer, 400, "invalid_offer"),
-        (ControlCode::UnsupportedOffer, 422, "unsupported_offer"),
-        (ControlCode::TooLarge, 413, "offer_too_large"),
+    for (code, status, told_code, field) in [
+        (ControlCode::BadOffer, 400, "invalid_offer", "sdp"),
+        (
+            ControlCode::UnsupportedOffer,
+            422,
+            "unsupported_offer",
+            "sdp",
+        ),
+        (ControlCode::TooLarge, 413, "offer_too_large", "sdp"),
+        (ControlCode::UnknownApp, 404, "unknown_app", "app"),
     ] {
         one.reply(Reply::Refuse(code));
         two.reply(Reply::Refuse(code));
@@ -255,14 +261,14 @@ async fn the_owners_verdict_on_an_offer_is_passed_on_and_not_tried_elsewhere() {
         assert_eq!(told.status, status);
         assert_eq!(told.code, told_code);
         assert_eq!(told.kind, "invalid_request_error");
-        assert_eq!(told.param.as_deref(), Some("sdp"));
+        assert_eq!(told.param.as_deref(), Some(field));
         assert_eq!(told.message, "the stub's reason");
         for stub in [&one, &two] {
             stub.state().replies.clear();
         }
     }
     let asked = one.state().asked.len() + two.state().asked.len();
-    assert_eq!(asked, 3);
+    assert_eq!(asked, 4);
 }
 
 #[tokio::test]

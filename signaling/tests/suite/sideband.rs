@@ -1,6 +1,7 @@
 //! The sideband: joined by call id at any replica, bytes both ways, and nothing upgraded for a dead call.
 
 use crate::stage::{Front, KEY, SECRET, Stage, Stub, key_file};
+use firsthop_shared::control::ControlCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -119,6 +120,32 @@ async fn what_cannot_be_joined_is_told_before_the_upgrade() {
     assert!(stub.state().joined.is_empty());
 }
 
+/// What a replica says to a sideband that finds no room.
+async fn refusal(front: &Front, path: &str) -> String {
+    let headers = with_key(KEY) + "connection: close\r\n";
+    let (mut stream, head) = ask(front, path, &headers).await;
+    assert!(head.starts_with("http/1.1 503 "), "{head}");
+    assert!(head.contains("\r\nretry-after: "), "{head}");
+    let mut body = String::new();
+    stream.read_to_string(&mut body).await.expect("a body");
+    body
+}
+
+#[tokio::test]
+async fn an_owner_without_room_is_no_failure_and_is_told_with_the_time_to_wait() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let path = format!("/v1/realtime?call_id={}", front.call_id().await);
+    stub.state().sideband_refusals = [ControlCode::Full, ControlCode::Internal].into();
+    let refused = refusal(&front, &path).await;
+    assert!(refused.contains("too_many_sidebands"), "{refused}");
+    let (_, head) = ask(&front, &path, &with_key(KEY)).await;
+    assert!(head.starts_with("http/1.1 502 "), "{head}");
+    let (_stream, head) = ask(&front, &path, &with_key(KEY)).await;
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+}
+
 #[tokio::test]
 async fn a_key_without_the_scope_and_a_replica_without_room_refuse() {
     let stage = Stage::new();
@@ -131,11 +158,8 @@ async fn a_key_without_the_scope_and_a_replica_without_room_refuse() {
         assert!(answer.starts_with("http/1.1 101 "), "{answer}");
         held.push(stream);
     }
-    let (_, answer) = ask(&front, &path, &with_key(KEY)).await;
-    assert!(
-        answer.starts_with("http/1.1 503 ") && answer.contains("retry-after"),
-        "{answer}"
-    );
+    let refused = refusal(&front, &path).await;
+    assert!(refused.contains("too_many_sidebands"), "{refused}");
     let keys = key_file(&[("dev", KEY)]) + "scopes = [\"calls\"]\n";
     stage.write("keys.toml", &keys);
     front.reload();

@@ -91,7 +91,7 @@ impl Core {
         let app = self
             .backends
             .find(spec.app.as_deref())
-            .map_err(|error| ControlError::new(ControlCode::UnsupportedOffer, error.to_string()))?;
+            .map_err(|error| ControlError::new(ControlCode::UnknownApp, error.to_string()))?;
         let backends = &self.backends;
         let (session, config) = (spec.id, spec.config.as_ref());
         let open = |codec| {

@@ -670,7 +670,7 @@ impl Backends for Faulty {
 fn a_call_for_an_application_that_is_not_there_is_refused_and_leaves_nothing() {
     let mut rig = Rig::with_backends(10, Box::new(Faulty));
     let error = rig.create_for(1, Some("nowhere")).expect_err("refused");
-    assert_eq!(error.code, ControlCode::UnsupportedOffer);
+    assert_eq!(error.code, ControlCode::UnknownApp);
     assert!(error.message.contains("'nowhere'"), "{error}");
     assert_eq!(rig.core.sessions(), 0);
     rig.create_for(1, Some("there")).expect("the id is free");

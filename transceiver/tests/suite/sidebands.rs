@@ -128,6 +128,14 @@ fn update(silence: u64) -> Value {
     json!({"type": "session.update", "session": session})
 }
 
+/// How many sidebands the metrics say are open.
+fn open(signaling: &Signaling, process: &Process) -> String {
+    let (_, page) = signaling.get(process, "/metrics");
+    let mut lines = page.lines();
+    let gauge = lines.find_map(|line| line.strip_prefix("firsthop_transceiver_sidebands "));
+    gauge.expect("the gauge").to_owned()
+}
+
 #[test]
 fn events_go_both_ways_between_an_app_and_the_call_until_that_ends() {
     let process = Process::start("sideband", &[]);
@@ -163,6 +171,7 @@ fn events_go_both_ways_between_an_app_and_the_call_until_that_ends() {
     let now = late.event();
     assert_eq!(now["type"], "session.updated");
     assert_eq!(silence(&now), Some(APP));
+    assert_eq!(open(&signaling, &process), "2");
 
     // What the client says and hears, the app hears too.
     let channel = relay.client.channel.expect("a channel");

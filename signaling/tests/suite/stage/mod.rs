@@ -81,6 +81,8 @@ pub(crate) struct StubState {
     pub(crate) joined: Vec<HeaderMap>,
     /// Ends the sidebands.
     pub(crate) end_sidebands: watch::Sender<bool>,
+    /// The next sidebands are refused with these.
+    pub(crate) sideband_refusals: VecDeque<ControlCode>,
     keyring: DataKeyring,
 }
 
@@ -111,6 +113,7 @@ impl Stub {
             sessions: HashMap::new(),
             joined: Vec::new(),
             end_sidebands: watch::channel(false).0,
+            sideband_refusals: VecDeque::new(),
             keyring: DataKeyring::load(&stage.path("data.toml")).expect("a keyring"),
         }));
         let router = Router::new()
@@ -280,6 +283,9 @@ async fn events(
         match state.sessions.get(&id) {
             Some((created, ..)) if Some(created) == query.get("created") => {}
             _ => return refuse(ControlCode::UnknownSession, "no such session"),
+        }
+        if let Some(code) = state.sideband_refusals.pop_front() {
+            return refuse(code, "the stub's reason");
         }
         state.joined.push(request.headers().clone());
         state.end_sidebands.subscribe()
