@@ -120,6 +120,36 @@ async fn a_call_is_forwarded_to_the_nearest_cluster_and_served_from_either() {
     assert!(text.contains("steered_total{to=\"forward\"} 1"), "{text}");
 }
 
+/// A client's place as a CDN tells it, for [`call_from`].
+fn at<'a>(latitude: &'a str, longitude: &'a str) -> Vec<(&'static str, &'a str)> {
+    vec![("x-latitude", latitude), ("x-longitude", longitude)]
+}
+
+#[tokio::test]
+async fn calls_from_ten_places_of_the_world_reach_their_cluster_and_name_their_ingresses() {
+    let stage = Stage::new();
+    let (first, _second, fra, iad) = two_clusters(&stage, Steering::Forward).await;
+    let country = |code| vec![("x-country", code)];
+    for (city, place, owner, ingresses) in [
+        ("Berlin", at("52.5", "13.4"), &fra, [1, 2]),
+        ("London", country("GB"), &fra, [1, 2]),
+        ("Lagos", country("NG"), &fra, [1, 3]),
+        ("Mumbai", at("19.1", "72.9"), &fra, [1, 2]),
+        ("Tokyo", country("JP"), &fra, [1, 2]),
+        ("New York", at("40.7", "-74.0"), &iad, [2, 1]),
+        ("San Francisco", at("37.8", "-122.4"), &iad, [2, 1]),
+        ("Mexico City", country("MX"), &iad, [2, 3]),
+        ("São Paulo", country("BR"), &iad, [3, 2]),
+        ("Sydney", at("-33.9", "151.2"), &iad, [3, 2]),
+    ] {
+        let made = call_from(&first, &place).await;
+        assert_eq!(made.status(), 201, "{city}");
+        let asked = owner.state().asked.pop();
+        let asked = asked.unwrap_or_else(|| panic!("{city} reached the other cluster"));
+        assert_eq!(asked.ingresses, ingresses, "{city}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_is_redirected_once_when_that_is_the_way() {
     let stage = Stage::new();
