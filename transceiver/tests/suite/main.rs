@@ -8,6 +8,7 @@ mod codecs;
 mod control_port;
 mod cost;
 mod draining;
+mod golden;
 mod hostile;
 mod lifetimes;
 mod loopback;
