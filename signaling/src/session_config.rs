@@ -23,15 +23,17 @@ pub struct FieldError {
 type Checked = Result<(), FieldError>;
 
 /// The whole number that a value is, written with or without `.0`: JSON does not tell the two apart.
+///
+/// Nothing above 2^53 - 1: not every such number is a double, and who reads numbers as doubles would read another one (RFC 8259 section 6).
 #[must_use]
 pub fn whole(value: &Value) -> Option<u64> {
-    /// Above this, not every whole number is a double.
-    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
-    value.as_u64().or_else(|| {
+    const EXACT_MAX: u64 = (1 << 53) - 1;
+    let number = value.as_u64().or_else(|| {
         let number = value.as_f64()?;
-        let exact = (0.0..=EXACT_MAX).contains(&number) && number.fract() == 0.0;
+        let exact = (0.0..=EXACT_MAX as f64).contains(&number) && number.fract() == 0.0;
         exact.then_some(number as u64)
-    })
+    });
+    number.filter(|number| *number <= EXACT_MAX)
 }
 
 /// How deeply objects and arrays are nested in a value. Whatever parsed it has bounded that, so this ends.
@@ -433,6 +435,10 @@ mod tests {
             ),
             (
                 json!({ "max_output_tokens": 0 }),
+                "session.max_output_tokens",
+            ),
+            (
+                json!({ "max_output_tokens": 9_007_199_254_740_992_u64 }),
                 "session.max_output_tokens",
             ),
             (json!({ "audio": 1 }), "session.audio"),
