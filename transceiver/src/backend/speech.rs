@@ -405,7 +405,7 @@ mod tests {
         for (response, item) in [("r1", "a"), ("r2", "b")] {
             let id = owned(response);
             speech.response_created(Some(response));
-            let (piece, _) = speech.audio(None, item, 0).expect("live");
+            let piece = speech.audio(None, item, 0).expect("live");
             let started = speech.played(PlayoutEvent::Started(piece));
             assert_eq!(started, Some(Effect::Started(id.clone())));
             let done = speech.response_done(Some(response));
@@ -430,7 +430,7 @@ mod tests {
     fn audio_that_names_no_response_ends_with_the_next_one_that_does() {
         let mut speech = Speech::default();
         for (response, item) in [("r1", "a"), ("r2", "b"), ("r3", "c")] {
-            let (piece, _) = speech.audio(None, item, 0).expect("live");
+            let piece = speech.audio(None, item, 0).expect("live");
             let started = speech.played(PlayoutEvent::Started(piece));
             assert_eq!(started, Some(Effect::Started(None)));
             if response == "r2" {

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use firsthop_shared::address::{
     ClientAddr, ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId,
