@@ -1,4 +1,4 @@
-//! The two commands that people run: a load on a relay that is up, and the whole comparison.
+//! The commands that people run: a load on a relay that is up, the whole comparison, and signaling alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use firsthop_perf::asking_report::{CALLS_PER_CORE, CallBench, CallReport};
 use firsthop_perf::bench::{self, Effort, FLOWS};
 use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
@@ -180,15 +181,7 @@ pub(crate) struct BenchArgs {
 /// Compares everything in turn.
 pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
     let machine = Machine::this();
-    ensure!(
-        core_affinity::set_for_current(core_affinity::CoreId { id: args.generator }),
-        "--generator {}: this process may not run there",
-        args.generator
-    );
-    ensure!(
-        args.generator != args.processor,
-        "--generator and --processor are two processors"
-    );
+    two_processors(args.generator, args.processor)?;
     let mut effort = if args.quick {
         Effort::QUICK
     } else {
@@ -220,6 +213,89 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         fs::write(results.join("relay.json"), json).context("--results")?;
         fs::write(results.join("costs.svg"), plot::costs(&report))?;
         fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
+    }
+    Ok(())
+}
+
+/// Keeps this process to one processor, and programs under test to another.
+fn two_processors(generator: usize, processor: usize) -> anyhow::Result<()> {
+    ensure!(
+        core_affinity::set_for_current(core_affinity::CoreId { id: generator }),
+        "--generator {generator}: this process may not run there"
+    );
+    ensure!(
+        generator != processor,
+        "--generator and --processor are two processors"
+    );
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SignalingArgs {
+    /// The signaling program.
+    #[arg(long)]
+    signaling: PathBuf,
+    /// How many clients.
+    #[arg(long, default_value_t = 32)]
+    clients: u32,
+    /// Calls per second of the open loop.
+    #[arg(long, default_value_t = CALLS_PER_CORE)]
+    rate: f64,
+    /// How long each of the three loads takes, in seconds.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Where results go: signaling.json.
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// What the report says was measured.
+    #[arg(long, default_value = "unknown")]
+    commit: String,
+    /// What the report says when it was.
+    #[arg(long, default_value = "unknown")]
+    date: String,
+    /// The processor of signaling.
+    #[arg(long, default_value_t = 1)]
+    processor: usize,
+    /// The processor of clients and stub transceivers.
+    #[arg(long, default_value_t = 0)]
+    generator: usize,
+}
+
+/// Makes calls on signaling alone.
+pub(crate) fn signaling(args: SignalingArgs) -> anyhow::Result<()> {
+    let machine = Machine::this();
+    two_processors(args.generator, args.processor)?;
+    ensure!(
+        args.rate > 0.0,
+        "--rate is a positive number of calls per second"
+    );
+    ensure!(args.clients > 0, "--clients is at least one");
+    let bench = CallBench {
+        signaling: args.signaling,
+        processor: args.processor,
+        clients: args.clients,
+        rate: args.rate,
+        duration: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
+    };
+    let directory = std::env::temp_dir().join(format!("firsthop-calls-{}", std::process::id()));
+    let mut report = CallReport::measure(&bench, &directory)?;
+    report.machine = machine;
+    report.commit = args.commit;
+    report.date = args.date;
+    let mut json = serde_json::to_string_pretty(&report)?;
+    json.push('\n');
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        write!(out, "{json}")?;
+    } else {
+        write!(out, "{}", report.table())?;
+    }
+    if let Some(results) = &args.results {
+        fs::create_dir_all(results).context("--results")?;
+        fs::write(results.join("signaling.json"), json).context("--results")?;
     }
     Ok(())
 }

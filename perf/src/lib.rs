@@ -12,8 +12,12 @@
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
 //! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
+//! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
+//! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
 //! | [`mmsg`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
+pub mod asking;
+pub mod asking_report;
 pub mod bench;
 pub mod burst;
 pub mod call;
@@ -22,6 +26,8 @@ pub mod crowd;
 pub mod flood;
 pub mod floor;
 pub mod forward;
+pub mod front_door;
+pub mod http;
 pub mod load;
 pub mod metrics;
 pub mod mmsg;
@@ -34,6 +40,7 @@ pub mod report;
 pub mod rig;
 pub mod signal;
 pub mod sinks;
+pub mod stubs;
 pub mod subject;
 pub mod table;
 pub mod turn;

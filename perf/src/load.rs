@@ -37,7 +37,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let micros = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
         Self {
             p50: micros(0.5),
@@ -211,7 +211,7 @@ pub fn run_beside(
 }
 
 /// What a program has used; it stands still for a moment, so that the figure is exact.
-fn halted_usage(process: Option<&mut Process>) -> io::Result<Option<u64>> {
+pub(crate) fn halted_usage(process: Option<&mut Process>) -> io::Result<Option<u64>> {
     let Some(process) = process else {
         return Ok(None);
     };

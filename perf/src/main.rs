@@ -36,6 +36,8 @@ enum Command {
     },
     /// Compare a relay with the kernel's floors and with other relays, and write a report.
     Bench(commands::BenchArgs),
+    /// Make calls on signaling alone, before stub transceivers: calls per second and core, and latency.
+    Signaling(commands::SignalingArgs),
     /// Receive packets and throw them away (a floor; the bench starts it).
     FloorReceive {
         /// Where to receive.
@@ -100,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Command::Capacity(args) => capacity_command::capacity(&args),
         Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
+        Command::Signaling(args) => commands::signaling(args),
         Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
         Command::FloorSend {
             listen,

@@ -1,8 +1,23 @@
 //! A report as a table for people.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use crate::report::{Report, median};
+use crate::report::{Machine, Report, median};
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.virtual_machine {
+            " (virtual)"
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "{}, {} processors{kind}, Linux {}, load {:.1}",
+            self.processor, self.processors, self.kernel, self.load_at_start
+        )
+    }
+}
 
 impl Report {
     /// The report as a table for people.
@@ -15,21 +30,7 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
-        writeln!(
-            out,
-            "{}, {} processors{}, Linux {}, load {:.1}; commit {}",
-            machine.processor,
-            machine.processors,
-            if machine.virtual_machine {
-                " (virtual)"
-            } else {
-                ""
-            },
-            machine.kernel,
-            machine.load_at_start,
-            self.commit
-        )?;
+        writeln!(out, "{}; commit {}", self.machine, self.commit)?;
         writeln!(out, "{}\n", self.counters)?;
         writeln!(
             out,
