@@ -20,8 +20,10 @@ use firsthop_perf::report::Machine;
 enum Measure {
     /// Calls per worker with G.711 through to a model server.
     Passthrough,
-    /// Calls per worker with the echo, which decodes and encodes Opus.
+    /// Calls per worker with Opus decoded for a model server, and encoded from it.
     Transcoding,
+    /// Calls per worker with the echo, which has a voice detector beside.
+    Echo,
     /// Memory of a silent session.
     Memory,
     /// What many short calls leave behind.
@@ -29,9 +31,10 @@ enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Passthrough,
         Self::Transcoding,
+        Self::Echo,
         Self::Memory,
         Self::Churn,
     ];
@@ -103,10 +106,11 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         let mut err = std::io::stderr().lock();
         writeln!(err, "{measure:?} ...")?;
         match measure {
-            Measure::Passthrough | Measure::Transcoding => {
+            Measure::Passthrough | Measure::Transcoding | Measure::Echo => {
                 let work = match measure {
                     Measure::Passthrough => Work::Passthrough,
-                    _ => Work::Transcoding,
+                    Measure::Transcoding => Work::Transcoding,
+                    _ => Work::Echo,
                 };
                 let plan = CapacityPlan {
                     programs: programs.clone(),

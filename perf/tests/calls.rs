@@ -7,8 +7,8 @@ use std::time::Duration;
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::churn::{self, ChurnPlan};
 use firsthop_perf::call::load::{self, Ending, LoadPlan, Progress};
-use firsthop_perf::call::model::ModelServer;
-use firsthop_perf::call::recording::{Codec, Recording};
+use firsthop_perf::call::model::{Format, ModelServer};
+use firsthop_perf::call::recording::Codec;
 use firsthop_perf::call::report::CallReport;
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan, model_address};
 
@@ -97,13 +97,21 @@ fn calls_by_signaling_and_relay_and_past_both_are_heard() {
 }
 
 #[test]
-fn a_model_server_is_heard_without_transcoding() {
-    let recording = Recording::new(Codec::Pcmu).expect("a recording");
-    let model = ModelServer::start(model_address(31), &recording).expect("a server");
-    let stack = start(31, Backend::Realtime(model.url().to_owned()));
-    place(&plan(&stack, Codec::Pcmu, Ending::Close));
-    let log = stack.log("transceiver").expect("a log");
-    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+fn a_model_server_is_heard_passed_through_and_transcoded() {
+    for (number, format, codec) in [
+        (31, Format::Pcmu, Codec::Pcmu),
+        (33, Format::Pcm, Codec::Opus),
+    ] {
+        let model = ModelServer::start(model_address(number), format).expect("a server");
+        let backend = Backend::Realtime {
+            url: model.url().to_owned(),
+            format,
+        };
+        let stack = start(number, backend);
+        place(&plan(&stack, codec, Ending::Close));
+        let log = stack.log("transceiver").expect("a log");
+        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    }
 }
 
 #[test]

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::load::{self, Ending, LoadError, LoadPlan, Progress};
-use super::model::ModelServer;
+use super::model::{Format, ModelServer};
 use super::profile::{self, Profile};
-use super::recording::{Codec, Recording};
+use super::recording::Codec;
 use super::report::CallReport;
 use super::stack::{Backend, Stack, StackPlan, model_address};
 
@@ -37,15 +37,26 @@ const RAMP: f64 = 60.0;
 pub enum Work {
     /// G.711 through to a model server that takes it, and back, over a WebSocket.
     Passthrough,
-    /// Opus decoded, heard through by the voice detector, and encoded again: the echo.
+    /// Opus decoded for a model server that takes PCM, and its answer encoded.
     Transcoding,
+    /// Opus decoded, heard through by the voice detector, and encoded again.
+    Echo,
 }
 
 impl Work {
     fn codec(self) -> Codec {
         match self {
             Self::Passthrough => Codec::Pcmu,
-            Self::Transcoding => Codec::Opus,
+            Self::Transcoding | Self::Echo => Codec::Opus,
+        }
+    }
+
+    /// What the model server speaks, if there is one.
+    fn format(self) -> Option<Format> {
+        match self {
+            Self::Passthrough => Some(Format::Pcmu),
+            Self::Transcoding => Some(Format::Pcm),
+            Self::Echo => None,
         }
     }
 
@@ -53,7 +64,7 @@ impl Work {
     fn few(self) -> u32 {
         match self {
             Self::Passthrough => 60,
-            Self::Transcoding => 20,
+            Self::Transcoding | Self::Echo => 20,
         }
     }
 }
@@ -191,11 +202,11 @@ fn step(
     profiled: bool,
 ) -> Result<(Step, Option<Profile>), LoadError> {
     const NUMBER: u8 = 20;
-    let model = match work {
-        Work::Transcoding => None,
-        Work::Passthrough => {
+    let model = match work.format() {
+        None => None,
+        Some(format) => {
             let address: SocketAddr = model_address(NUMBER);
-            Some(ModelServer::start(address, &Recording::new(Codec::Pcmu)?)?)
+            Some((ModelServer::start(address, format)?, format))
         }
     };
     let stack = Stack::start(StackPlan {
@@ -205,7 +216,10 @@ fn step(
         processor: plan.processor,
         backend: match &model {
             None => Backend::Echo,
-            Some(model) => Backend::Realtime(model.url().to_owned()),
+            Some((model, format)) => Backend::Realtime {
+                url: model.url().to_owned(),
+                format: *format,
+            },
         },
         whole: false,
     })?;

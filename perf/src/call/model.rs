@@ -1,6 +1,6 @@
 //! A model server that costs little: it takes what the transceiver sends without reading it, and speaks without a pause.
 //!
-//! It has the outside of OpenAI's Realtime protocol over a WebSocket (RFC 6455) in G.711 µ-law: `session.created`, one response that never
+//! It has the outside of OpenAI's Realtime protocol over a WebSocket (RFC 6455), in G.711 µ-law or in PCM: `session.created`, one response that never
 //! ends, a second of audio every second, and an answer to each ping. So the transceiver does all its work, and the load generator's
 //! processor is left to the clients.
 
@@ -15,7 +15,7 @@ use sha1::{Digest as _, Sha1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::recording::Recording;
+use super::recording::{Codec, Recording, RecordingError};
 
 /// RFC 6455, section 1.3.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -32,6 +32,45 @@ const SPOKEN: Duration = Duration::from_secs(1);
 /// Speech in hand at the start.
 const IN_HAND: u32 = 2;
 
+/// In which form a server takes and gives audio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// G.711 µ-law.
+    Pcmu,
+    /// 24 kHz, 16 bits.
+    Pcm,
+}
+
+impl Format {
+    /// What the transceiver's settings call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pcmu => "pcmu",
+            Self::Pcm => "pcm",
+        }
+    }
+
+    /// How a session describes it.
+    fn json(self) -> &'static str {
+        match self {
+            Self::Pcmu => r#"{"type":"audio/pcmu"}"#,
+            Self::Pcm => r#"{"type":"audio/pcm","rate":24000}"#,
+        }
+    }
+
+    /// A second of speech.
+    fn second(self) -> Result<Vec<u8>, RecordingError> {
+        Ok(match self {
+            Self::Pcm => Recording::second_of_pcm(),
+            Self::Pcmu => {
+                let recording = Recording::new(Codec::Pcmu)?;
+                (0..50).flat_map(|n| recording.frame(n).to_vec()).collect()
+            }
+        })
+    }
+}
+
 /// A server on a thread of its own, until it is dropped.
 pub struct ModelServer {
     url: String,
@@ -40,15 +79,15 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// Listens at `address`, and speaks the recording, which is one of µ-law.
+    /// Listens at `address`, and speaks in a format.
     ///
     /// # Errors
     /// The address is taken, or the system gives no thread.
-    pub fn start(address: SocketAddr, recording: &Recording) -> io::Result<Self> {
+    pub fn start(address: SocketAddr, format: Format) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
-        let words: Arc<Words> = Arc::new(Words::new(recording));
+        let words = Arc::new(Words::new(format).map_err(io::Error::other)?);
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -110,13 +149,15 @@ struct Words {
 }
 
 impl Words {
-    fn new(recording: &Recording) -> Self {
-        let session = r#"{"type":"session.created","event_id":"e1","session":{"type":"realtime","id":"sess_perf","audio":{"input":{"format":{"type":"audio/pcmu"},"turn_detection":null},"output":{"format":{"type":"audio/pcmu"}}}}}"#;
+    fn new(format: Format) -> Result<Self, RecordingError> {
+        let json = format.json();
+        let session = format!(
+            r#"{{"type":"session.created","event_id":"e1","session":{{"type":"realtime","id":"sess_perf","audio":{{"input":{{"format":{json},"turn_detection":null}},"output":{{"format":{json}}}}}}}}}"#
+        );
         let response = r#"{"type":"response.created","event_id":"e2","response":{"id":"resp_1","status":"in_progress"}}"#;
-        let audio: Vec<u8> = (0..50).flat_map(|n| recording.frame(n).to_vec()).collect();
         let delta = format!(
             r#"{{"type":"response.output_audio.delta","event_id":"e3","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"{}"}}"#,
-            STANDARD.encode(audio)
+            STANDARD.encode(format.second()?)
         );
         let second = frame(1, delta.as_bytes());
         let mut hello = frame(1, session.as_bytes());
@@ -124,7 +165,7 @@ impl Words {
         for _ in 0..IN_HAND {
             hello.extend_from_slice(&second);
         }
-        Self { hello, second }
+        Ok(Self { hello, second })
     }
 }
 
@@ -300,6 +341,34 @@ mod tests {
                 .map(|(byte, key)| byte ^ key),
         );
         bytes
+    }
+
+    #[test]
+    fn what_it_says_is_json() {
+        for format in [Format::Pcmu, Format::Pcm] {
+            let words = Words::new(format).expect("words");
+            let mut rest = &words.hello[..];
+            let mut kinds = Vec::new();
+            while let [0x81, length, after @ ..] = rest {
+                let (length, after) = match (length, after) {
+                    (126, [a, b, after @ ..]) => (usize::from(u16::from_be_bytes([*a, *b])), after),
+                    (127, [_, _, _, _, _, a, b, c, after @ ..]) => {
+                        (u32::from_be_bytes([0, *a, *b, *c]) as usize, after)
+                    }
+                    (length, after) => (usize::from(*length), after),
+                };
+                let event: serde_json::Value =
+                    serde_json::from_slice(&after[..length]).expect("JSON");
+                kinds.push(event["type"].as_str().expect("a type").to_owned());
+                rest = &after[length..];
+            }
+            assert!(rest.is_empty());
+            assert_eq!(kinds[..2], ["session.created", "response.created"]);
+            assert_eq!(
+                kinds[2..],
+                ["response.output_audio.delta"; IN_HAND as usize]
+            );
+        }
     }
 
     #[test]

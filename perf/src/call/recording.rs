@@ -69,6 +69,16 @@ impl Recording {
         })
     }
 
+    /// A second of speech as a model server says it in PCM: 24 kHz, 16 bits, the low byte first.
+    #[must_use]
+    pub fn second_of_pcm() -> Vec<u8> {
+        const RATE: u32 = 24_000;
+        let mut voice = Voice::new(RATE);
+        (0..RATE)
+            .flat_map(|_| voice.sample().to_le_bytes())
+            .collect()
+    }
+
     /// Its codec.
     #[must_use]
     pub fn codec(&self) -> Codec {
@@ -157,6 +167,16 @@ mod tests {
         assert_eq!(mu_law(-8), 0x7e);
         // 1,000 of 8,159 lies in segment 5: 1,033 is 0b1_0000_001001.
         assert_eq!(mu_law(4_000), !0x50);
+    }
+
+    #[test]
+    fn pcm_for_a_second_is_loud() {
+        let pcm = Recording::second_of_pcm();
+        assert_eq!(pcm.len(), 48_000);
+        let loud = pcm
+            .chunks_exact(2)
+            .filter(|s| i16::from_le_bytes([s[0], s[1]]).unsigned_abs() > 500);
+        assert!(loud.count() > 2_000);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use firsthop_shared::keyring::{DataKeyring, Masters};
 use sha2::{Digest as _, Sha256};
 
 use super::air::Way;
+use super::model::Format;
 use super::placing::Desk;
 use crate::metrics::{self, Metrics};
 use crate::place::Place;
@@ -25,8 +26,13 @@ const KEY: &str = "perf";
 pub enum Backend {
     /// The transceiver's own echo.
     Echo,
-    /// A server that speaks the Realtime protocol in G.711 µ-law, at this URL.
-    Realtime(String),
+    /// A server that speaks the Realtime protocol.
+    Realtime {
+        /// Where it is.
+        url: String,
+        /// Its audio.
+        format: Format,
+    },
 }
 
 /// What to start.
@@ -223,10 +229,10 @@ fn transceiver(plan: &StackPlan, place: Place) -> Settings {
     ];
     match &plan.backend {
         Backend::Echo => settings.push(("backend", "echo".to_owned())),
-        Backend::Realtime(url) => settings.extend([
+        Backend::Realtime { url, format } => settings.extend([
             ("backend", "realtime".to_owned()),
             ("backend-url", url.clone()),
-            ("backend-format", "pcmu".to_owned()),
+            ("backend-format", format.name().to_owned()),
         ]),
     }
     settings
