@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::churn::{self, ChurnPlan};
-use firsthop_perf::call::load::{self, Ending, LoadPlan, Progress};
+use firsthop_perf::call::load::{self, Ending, LoadPlan};
 use firsthop_perf::call::model::{Format, ModelServer};
 use firsthop_perf::call::recording::Codec;
 use firsthop_perf::call::report::CallReport;
@@ -30,6 +30,9 @@ fn start(number: u8, backend: Backend) -> Stack {
     .expect("a stack")
 }
 
+/// The longest calls that a busy machine is given.
+const LONGEST: Duration = Duration::from_secs(40);
+
 fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
     LoadPlan {
         desk: stack.signaling_desk(),
@@ -46,28 +49,30 @@ fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
     }
 }
 
+/// Places the calls; again, and longer ones, on a machine that is too busy to serve them in their time.
 fn place(plan: &LoadPlan) -> CallReport {
-    let progress = Arc::new(Progress::default());
-    let report = load::run(plan, &progress).expect("a load");
-    // What this shows must not depend on how fast the machine is: that every call came about, and that something was heard.
-    assert_eq!(report.connected, 6, "{report}");
-    assert_eq!(report.channels, 6, "{report}");
-    assert_eq!(report.audible, 6, "{report}");
-    assert_eq!((report.cut, report.unclosed), (0, 0), "{report}");
-    assert!(report.failures.is_empty(), "{report}");
-    assert!(report.sent > 100 && report.received > 100, "{report}");
-    assert!(
-        report.lateness.is_some() && report.jitter.is_some(),
-        "{report}"
-    );
-    assert_eq!(report.watched.len(), 3, "{report}");
-    for program in &report.watched {
-        assert!(
-            program.before.resident > 0 && program.busy > 0.0,
-            "{report}"
-        );
+    let mut plan = plan.clone();
+    loop {
+        let report = load::run(&plan, &Arc::default()).expect("a load");
+        let all = [report.connected, report.channels, report.audible] == [6; 3];
+        let quiet = report.failures.is_empty() && report.cut == 0 && report.unclosed == 0;
+        if all && quiet && report.sent > 100 && report.received > 100 {
+            assert!(
+                report.lateness.is_some() && report.jitter.is_some(),
+                "{report}"
+            );
+            assert_eq!(report.watched.len(), 3, "{report}");
+            for program in &report.watched {
+                assert!(
+                    program.before.resident > 0 && program.busy > 0.0,
+                    "{report}"
+                );
+            }
+            return report;
+        }
+        assert!(plan.hold < LONGEST, "{report}");
+        plan.hold *= 2;
     }
-    report
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn hundreds_of_short_calls_leave_nothing_behind() {
         let churn = churn::run(&stack, &plan).expect("calls");
         let report = &churn.report;
         // A slow machine may not connect them all in their time; there is something to leave behind all the same.
-        assert_eq!(report.answered, 100, "{report}");
+        assert!(report.answered > 0, "{report}");
         assert_eq!(churn.left, (0, 0), "sessions and flows");
         for (program, least) in churn.programs.iter().zip(&mut least) {
             let (before, after) = (&program.before, &program.after);
