@@ -2,7 +2,7 @@
 //!
 //! Clients open the channel. Its label is `oai-events`, but a client that opens just one under another name means the same.
 //! Rates and sizes are bounded in both directions: a message above what the client announced is never sent whole
-//! (RFC 8841 section 6), and a client that floods is told so.
+//! (RFC 8841 section 6), nor is one above [`limits::CHANNEL_SEND_MAX`], and a client that floods is told so.
 
 use std::time::{Duration, Instant};
 
@@ -30,12 +30,23 @@ pub enum Incoming<'a> {
 /// The state of the session's channel.
 #[derive(Debug)]
 pub struct Channel {
-    /// The largest message that the client takes; nothing when its offer has no channel.
-    remote_max: Option<usize>,
+    /// The largest message that is sent; nothing when the client's offer has no channel.
+    largest: Option<usize>,
     open: Option<(ChannelId, bool)>,
     /// The first event of the session, once it has left the queue: `session.created`.
     first: Option<String>,
+    blocked: Option<Blocked>,
+    stalled: bool,
     gate: Gate,
+}
+
+/// The engine has no room for the next event.
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    /// Since when nothing has changed.
+    since: Instant,
+    /// How much the client had not acknowledged then, in bytes.
+    unacknowledged: usize,
 }
 
 /// Judges what one sender gives: its rate, its size, and whether it is text.
@@ -52,9 +63,11 @@ impl Channel {
     #[must_use]
     pub fn new(remote_max: Option<usize>, now: Instant) -> Self {
         Self {
-            remote_max,
+            largest: largest(remote_max),
             open: None,
             first: None,
+            blocked: None,
+            stalled: false,
             gate: Gate::new(now),
         }
     }
@@ -62,18 +75,18 @@ impl Channel {
     /// Whether audio should wait for the channel: the offer has one, and it is not open yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.remote_max.is_some() && self.open.is_none()
+        self.largest.is_some() && self.open.is_none()
     }
 
     /// Whether the offer has a channel.
     #[must_use]
     pub fn is_offered(&self) -> bool {
-        self.remote_max.is_some()
+        self.largest.is_some()
     }
 
     /// A restart's offer may announce another size, or a channel that was not there.
     pub fn renegotiated(&mut self, remote_max: Option<usize>) {
-        self.remote_max = remote_max.or(self.remote_max);
+        self.largest = largest(remote_max).or(self.largest);
     }
 
     /// A channel opened. The first is taken, until one with the right label comes.
@@ -87,6 +100,7 @@ impl Channel {
             Some((_, false)) if !named => return None,
             _ => self.open = Some((id, named)),
         }
+        self.took();
         self.first.clone()
     }
 
@@ -110,13 +124,51 @@ impl Channel {
         self.open.map(|(id, _)| id)
     }
 
-    /// Whether the client takes a message of this length, in bytes.
+    /// The largest event that is sent, in bytes; nothing without a channel in the offer.
     #[must_use]
-    pub fn fits(&self, length: usize) -> bool {
-        self.remote_max.is_some_and(|max| length <= max)
+    pub fn largest(&self) -> Option<usize> {
+        self.largest
     }
 
-    /// What is sent in the place of an event that is larger than the client takes.
+    /// Whether an event of this length, in bytes, may be sent.
+    #[must_use]
+    pub fn fits(&self, length: usize) -> bool {
+        self.largest.is_some_and(|max| length <= max)
+    }
+
+    /// Whether events that cannot be sent now will be: a channel is open, and the client has taken something lately.
+    #[must_use]
+    pub fn flows(&self) -> bool {
+        self.open.is_some() && !self.stalled
+    }
+
+    /// The engine took an event.
+    pub fn took(&mut self) {
+        self.blocked = None;
+        self.stalled = false;
+    }
+
+    /// The engine has no room for the next event: so many bytes are not acknowledged. Returns whether that has not changed for so long that
+    /// the event has to be given up.
+    pub fn blocked(&mut self, unacknowledged: usize, now: Instant) -> bool {
+        let fresh = Blocked {
+            since: now,
+            unacknowledged,
+        };
+        let before = self.blocked.get_or_insert(fresh);
+        if before.unacknowledged != unacknowledged {
+            *before = fresh;
+            self.stalled = false;
+        }
+        let over = now.saturating_duration_since(before.since) >= limits::CHANNEL_STALL;
+        if over {
+            *before = fresh;
+            self.stalled = true;
+        }
+        over
+    }
+
+    /// What is sent in the place of an event that is larger than that.
     ///
     /// An item that was asked for can do without its audio, which the client has heard; anything else becomes an error.
     #[must_use]
@@ -131,7 +183,7 @@ impl Channel {
             "u",
             "server_error",
             "message_too_large",
-            "An event was larger than the client's max-message-size and has been left out.",
+            "An event was larger than what the channel carries to this client, and has been left out.",
         )
     }
 
@@ -245,6 +297,11 @@ impl Gate {
     }
 }
 
+/// The largest event for a client that takes messages up to this size.
+fn largest(remote_max: Option<usize>) -> Option<usize> {
+    remote_max.map(|max| max.min(limits::CHANNEL_SEND_MAX))
+}
+
 /// A `conversation.item.retrieved` without its audio; `None` for any other event.
 fn without_audio(event: &str) -> Option<String> {
     let mut event: Value = serde_json::from_str(event).ok()?;
@@ -278,6 +335,25 @@ fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_channel_stalls_when_nothing_is_acknowledged_and_an_event_is_given_up_each_time() {
+        let start = Instant::now();
+        let after = |secs| start + Duration::from_secs(secs);
+        let stall = limits::CHANNEL_STALL.as_secs();
+        let mut channel = Channel::new(Some(usize::MAX), start);
+        assert_eq!(channel.largest(), Some(limits::CHANNEL_SEND_MAX));
+        assert!(!channel.blocked(1_000, start) && !channel.blocked(1_000, after(stall - 1)));
+        // A byte is a sign of life.
+        assert!(!channel.blocked(999, after(stall)) && !channel.stalled);
+        assert!(channel.blocked(999, after(2 * stall)) && channel.stalled);
+        assert!(!channel.blocked(999, after(2 * stall)));
+        assert!(channel.blocked(999, after(3 * stall)));
+        assert!(!channel.blocked(998, after(3 * stall)) && !channel.stalled);
+        assert!(channel.blocked(998, after(4 * stall)));
+        channel.took();
+        assert!(!channel.stalled);
+    }
 
     #[test]
     fn an_item_that_is_too_large_loses_its_audio_and_anything_else_becomes_an_error() {

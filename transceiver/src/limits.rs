@@ -59,6 +59,17 @@ pub const CHANNEL_MESSAGE_MAX: u32 = 256 * 1_024;
 /// What a client may receive when its offer does not say, in bytes (RFC 8841 section 6.1).
 pub const CHANNEL_REMOTE_MESSAGE_DEFAULT: usize = 64 * 1_024;
 
+/// The largest event that is sent to a client, in bytes, whatever more the client would take: no event of a call needs more.
+pub const CHANNEL_SEND_MAX: usize = 256 * 1_024;
+
+/// How much the engine holds of what was written to the channels of a session and is not acknowledged, in bytes; its own bookkeeping adds a
+/// quarter. It takes nothing larger than what is left of this, so the largest event has to fit, and beside it some small ones on their way.
+pub const CHANNEL_BUFFER: usize = CHANNEL_SEND_MAX + 64 * 1_024;
+
+/// How long the engine may have no room for an event, and no byte be acknowledged, before that event is given up. It is longer than a live
+/// session is without its client, so nobody's events are lost by a change of networks.
+pub const CHANNEL_STALL: Duration = Duration::from_secs(30);
+
 /// How long audio waits for the channel that the offer announced; then it is sent without.
 pub const CHANNEL_WAIT: Duration = Duration::from_secs(2);
 
@@ -248,6 +259,11 @@ const _: () = {
     // The ICE agent gives up pairs above 100, the worst first.
     assert!(PATHS_PER_SESSION < 100);
     assert!(SILENCE_BEFORE_INTERRUPTED.as_secs() + INTERRUPTED_GRACE.as_secs() < CONSENT.as_secs());
+    assert!(
+        SILENCE_BEFORE_INTERRUPTED.as_secs() + INTERRUPTED_GRACE.as_secs()
+            < CHANNEL_STALL.as_secs()
+    );
+    assert!(CHANNEL_SEND_MAX <= CHANNEL_BUFFER);
     // A message is never larger than what the queue takes, and what a client may send is.
     assert!(
         BACKEND_MESSAGE_MAX + BACKEND_EVENT_COST <= BACKEND_BYTES_WAITING

@@ -84,6 +84,8 @@ reasons! {
     ChannelMessage = "channel_message",
     /// An event was larger than the client takes.
     ChannelOversize = "channel_oversize",
+    /// An event was given up: the client's channel had taken nothing for long.
+    ChannelStalled = "channel_stalled",
     /// A sideband did not take its events, and was cut off.
     SidebandSlow = "sideband_slow",
     /// A message of a sideband's that was not text, or too frequent.

@@ -4,7 +4,6 @@
 //! and events until there are none. Nothing is sent before [`start_playing`](Conversation::start_playing): audio given before
 //! waits, within the playout's bound.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,12 +17,7 @@ use super::reorder::Pushed;
 use super::tap::Tap;
 use super::turns::Turns;
 use super::uplink::{RtpIn, Uplink, UplinkCounters};
-
-/// Events to the client that may wait for the channel to open. A later one is dropped and counted.
-pub const MAX_EVENTS: usize = 1_024;
-
-/// Bytes of events that may wait.
-const MAX_EVENT_BYTES: usize = 4 * 1_024 * 1_024;
+use super::waiting::EventQueue;
 
 /// Outputs of the backend taken in one turn; more are taken in the next, at once.
 const MAX_OUTPUTS: usize = 256;
@@ -59,7 +53,7 @@ pub struct ConversationCounters {
     pub uplink: UplinkCounters,
     /// To the client.
     pub playout: PlayoutCounters,
-    /// Events dropped because too many waited for the channel.
+    /// Events that the channel did not take: too many waited for one that takes none.
     pub dropped_events: u64,
     /// Samples that the backend gave beyond the room it was told of, or in another form than its own: dropped.
     pub overrun: u64,
@@ -113,11 +107,12 @@ pub struct Conversation {
     loss: ExpectedLoss,
     payload: Box<[u8; MAX_PAYLOAD]>,
     playing: bool,
-    events: VecDeque<String>,
-    event_bytes: usize,
+    events: EventQueue,
     tap: Tap,
     /// The last turn ended at its bound: there is more to take.
     more: Option<Instant>,
+    /// Since when the backend is not asked for more: the events that wait for the channel push back.
+    held: Option<Instant>,
     /// The backend has ended the session.
     ended: Option<BackendEnd>,
     counters: ConversationCounters,
@@ -183,10 +178,10 @@ impl Conversation {
             loss: ExpectedLoss::default(),
             payload: Box::new([0; MAX_PAYLOAD]),
             playing: false,
-            events: VecDeque::new(),
-            event_bytes: 0,
+            events: EventQueue::default(),
             tap: Tap::default(),
             more: None,
+            held: None,
             ended: None,
             counters: ConversationCounters::default(),
         })
@@ -262,9 +257,28 @@ impl Conversation {
 
     /// The next event for the client, a whole JSON text. Call only when the channel can take it; events wait until then.
     pub fn poll_event(&mut self) -> Option<String> {
-        let event = self.events.pop_front()?;
-        self.event_bytes -= event.len();
-        Some(event)
+        let event = self.events.pop();
+        self.resume();
+        event
+    }
+
+    /// The client's channel takes events from here on, or does not. While it does, the backend waits when too many events do; while it does
+    /// not, those that come are dropped, so that audio goes on.
+    pub fn events_flow(&mut self, flowing: bool) {
+        self.events.flow(flowing);
+        self.resume();
+    }
+
+    /// Replaces each waiting event that is longer than `max` bytes by what `shorten` makes of it, and returns how many. Each is looked at once.
+    pub fn shorten_events(&mut self, max: usize, shorten: impl Fn(&str) -> String) -> u64 {
+        let count = self.events.shorten(max, shorten);
+        self.resume();
+        count
+    }
+
+    /// An event that was polled did not reach the client: it will be told.
+    pub fn event_lost(&mut self) {
+        self.events.lose();
     }
 
     /// Why the backend has ended the session, if it has.
@@ -285,12 +299,12 @@ impl Conversation {
     /// When to poll at the latest, although nothing arrived. It may lie in the past.
     pub fn deadline(&self) -> Option<Instant> {
         let playout = self.playing.then(|| self.playout.deadline()).flatten();
-        let all = [
-            self.uplink.deadline(),
-            self.backend.deadline(),
-            playout,
-            self.more,
-        ];
+        // One that is held is not asked before there is room.
+        let backend = match self.held {
+            None => self.backend.deadline(),
+            Some(_) => None,
+        };
+        let all = [self.uplink.deadline(), backend, playout, self.more];
         all.into_iter().flatten().min()
     }
 
@@ -299,6 +313,7 @@ impl Conversation {
         ConversationCounters {
             uplink: self.uplink.counters(),
             playout: self.playout.counters(),
+            dropped_events: self.events.lost(),
             ..self.counters
         }
     }
@@ -338,7 +353,12 @@ impl Conversation {
 
     fn take_outputs(&mut self, now: Instant) {
         self.more = None;
+        self.held = None;
         for _ in 0..MAX_OUTPUTS {
+            if self.events.pushes_back() {
+                self.held = Some(now);
+                return;
+            }
             let queue = QueueState {
                 queued: self.playout.queued(),
                 room: self.playout.room(),
@@ -347,14 +367,7 @@ impl Conversation {
                 None => return,
                 Some(Output::Event(text)) => {
                     self.tap.said(&text);
-                    if self.events.len() >= MAX_EVENTS
-                        || self.event_bytes + text.len() > MAX_EVENT_BYTES
-                    {
-                        self.counters.dropped_events += 1;
-                    } else {
-                        self.event_bytes += text.len();
-                        self.events.push_back(text);
-                    }
+                    self.events.push(text);
                 }
                 Some(Output::Audio { item, pcm }) => {
                     let taken = match self.form {
@@ -391,6 +404,15 @@ impl Conversation {
             }
         }
         self.more = Some(now);
+    }
+
+    /// Asks a backend that was held for more, at once, when there is room again.
+    fn resume(&mut self) {
+        if !self.events.pushes_back()
+            && let Some(since) = self.held.take()
+        {
+            self.more = Some(since);
+        }
     }
 
     fn report_playout(&mut self, now: Instant) {

@@ -151,6 +151,23 @@ pub(crate) fn server_error(ids: &mut Ids, code: &str, message: &str) -> String {
     )
 }
 
+/// `error` about events that the client has missed, the `nth` of a session. Its id never meets those that [`Ids`] makes.
+pub(super) fn events_lost(nth: u64, count: u64) -> String {
+    let message = format!("The channel took nothing for too long; events missing here: {count}.");
+    json!({
+        "type": "error",
+        "event_id": format!("event_channel_l{nth}"),
+        "error": {
+            "type": "server_error",
+            "code": "events_lost",
+            "message": message,
+            "param": null,
+            "event_id": null,
+        },
+    })
+    .to_string()
+}
+
 /// An event of this type with a new id and these members.
 pub(crate) fn event(ids: &mut Ids, kind: &str, mut members: Value) -> String {
     members["type"] = kind.into();

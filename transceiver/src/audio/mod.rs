@@ -30,12 +30,11 @@ mod tap;
 mod turns;
 mod uplink;
 mod voice;
+mod waiting;
 
 pub use backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 pub use codec::{Codec, CodecError, MAX_PACKET};
-pub use conversation::{
-    Conversation, ConversationCounters, ConversationSettings, MAX_EVENTS, RtpOut,
-};
+pub use conversation::{Conversation, ConversationCounters, ConversationSettings, RtpOut};
 pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
@@ -51,6 +50,7 @@ pub use tap::Tap;
 pub use turns::Turns;
 pub use uplink::{RtpIn, STALL, Uplink, UplinkCounters};
 pub use voice::{VoiceDetector, VoiceEvent, VoiceSettings};
+pub use waiting::MAX_EVENTS;
 
 /// Samples per second of all PCM: 24 kHz.
 pub const SAMPLE_RATE: u32 = 24_000;

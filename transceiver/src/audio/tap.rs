@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::conversation::MAX_EVENTS;
+use super::waiting::MAX_EVENTS;
 
 /// Notes what passes, and copies events while somebody looks on.
 #[derive(Debug, Default)]

@@ -4,17 +4,10 @@ use std::fmt::Write as _;
 
 use super::offer::Offer;
 use super::section::{Role, Section, encoding};
+use crate::limits;
 
 /// Attributes of a section that the engine needs; all others stay outside. Payload-bound ones are filtered apart.
-const KEPT: [&str; 7] = [
-    "rtcp-mux",
-    "sctp-port",
-    "max-message-size",
-    "extmap",
-    "ssrc",
-    "msid",
-    "sctpmap",
-];
+const KEPT: [&str; 6] = ["rtcp-mux", "sctp-port", "extmap", "ssrc", "msid", "sctpmap"];
 
 impl Offer {
     /// The offer that the engine is given: accepted sections only, with one payload type for the voice.
@@ -39,6 +32,10 @@ impl Offer {
             let _ = write!(out, "a=mid:{}\r\n", section.engine_mid);
             for line in section.attributes.iter().filter(|line| is_kept(line)) {
                 let _ = write!(out, "a={line}\r\n");
+            }
+            if section.role == Role::Channel {
+                // What the client takes is judged before the engine is asked, which remembers the first offer's value for ever.
+                let _ = write!(out, "a=max-message-size:{}\r\n", limits::CHANNEL_SEND_MAX);
             }
         }
         out
@@ -95,6 +92,7 @@ impl Offer {
                 }
                 is_kept(line)
                     || is_transport(line)
+                    || name(line) == "max-message-size"
                     || is_direction(line)
                     || pt.is_some_and(|pt| is_of_payload(line, pt))
             });

@@ -222,12 +222,24 @@ impl Session {
     }
 
     fn write_events(&mut self, now: Instant, out: &mut Outbox) {
-        if !self.channel.is_offered() {
+        let Some(largest) = self.channel.largest() else {
             while let Some(event) = self.voice.next_event() {
                 self.channel.left(&event);
             }
             return;
-        }
+        };
+        // Before they take the room of others.
+        let shorten = |event: &str| self.channel.shortened(event);
+        let shortened = self.voice.shorten_events(largest, shorten);
+        self.drops += shortened;
+        out.drops[Reason::ChannelOversize] += shortened;
+        self.write_waiting(now, out);
+        // What a client misses before its channel can have opened is not its doing either.
+        let opening = self.channel.is_awaited() && !self.voice.is_started();
+        self.voice.events_flow(self.channel.flows() || opening);
+    }
+
+    fn write_waiting(&mut self, now: Instant, out: &mut Outbox) {
         self.channel_retry = None;
         while let Some(id) = self.channel.id() {
             if self.life.state() == State::Ended {
@@ -239,6 +251,9 @@ impl Session {
             if !self.channel.fits(text.len()) {
                 self.drop_one(Reason::ChannelOversize, out);
                 text = self.channel.shortened(&text);
+                if !self.channel.fits(text.len()) {
+                    continue;
+                }
             }
             let Some(mut channel) = self.rtc.channel(id) else {
                 self.voice.put_back(text);
@@ -246,17 +261,25 @@ impl Session {
             };
             match channel.write(false, text.as_bytes()) {
                 Ok(true) => {
+                    self.channel.took();
                     self.channel.left(&text);
                     self.drain(None, now, out);
                 }
                 Ok(false) => {
-                    self.voice.put_back(text);
+                    let unacknowledged = channel.buffered_amount();
+                    if self.channel.blocked(unacknowledged, now) {
+                        self.drop_one(Reason::ChannelStalled, out);
+                        self.voice.event_lost();
+                    } else {
+                        self.voice.put_back(text);
+                    }
                     self.channel_retry = Some(now + limits::CHANNEL_RETRY);
                     return;
                 }
                 // The stream is closing under us; its close event follows.
                 Err(_) => {
                     self.drop_one(Reason::ChannelMessage, out);
+                    self.voice.event_lost();
                     return;
                 }
             }

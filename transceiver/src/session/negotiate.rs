@@ -56,6 +56,7 @@ impl Session {
             .set_extension(1, str0m::rtp::Extension::AudioLevel)
             .set_extension(4, str0m::rtp::Extension::RtpMid)
             .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
+            .set_sctp_max_buffered_amount(limits::CHANNEL_BUFFER)
             .set_stats_interval(Some(limits::STATS_INTERVAL));
         if let Some(pt) = offer.payload_type() {
             engine_codec(config.codec_config(), codec, pt);
@@ -91,6 +92,8 @@ impl Session {
             #[cfg(test)]
             panics_in: &[],
         };
+        // What the backend says before there can be a channel waits for it.
+        session.voice.events_flow(session.channel.is_offered());
         let answer = session.negotiate(&offer, session.credentials, &new.advertised, now, out)?;
         session.offer = Some(offer);
         Ok((session, answer))

@@ -200,6 +200,8 @@ impl Voice {
         }
         if self.first.len() < NOTICES {
             self.first.push_back(event);
+        } else {
+            self.event_lost();
         }
     }
 
@@ -213,6 +215,27 @@ impl Voice {
         self.first
             .pop_front()
             .or_else(|| self.conversation.as_mut()?.poll_event())
+    }
+
+    /// Has each waiting event that is longer than `max` bytes replaced by what `shorten` makes of it; returns how many.
+    pub(super) fn shorten_events(&mut self, max: usize, shorten: impl Fn(&str) -> String) -> u64 {
+        self.conversation
+            .as_mut()
+            .map_or(0, |conversation| conversation.shorten_events(max, shorten))
+    }
+
+    /// The client's channel takes events from here on, or does not.
+    pub(super) fn events_flow(&mut self, flowing: bool) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.events_flow(flowing);
+        }
+    }
+
+    /// An event did not reach the client: it will be told.
+    pub(super) fn event_lost(&mut self) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.event_lost();
+        }
     }
 
     /// Takes an event back that the channel had no room for.

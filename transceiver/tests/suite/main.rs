@@ -4,6 +4,7 @@ mod audio;
 mod backend;
 mod binary;
 mod calls;
+mod channel;
 mod codecs;
 mod control_port;
 mod cost;

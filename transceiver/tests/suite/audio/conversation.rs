@@ -499,8 +499,15 @@ fn events_wait_for_the_channel_in_order_up_to_a_bound() {
             .client_event(&json!({"event_id": n.to_string()}).to_string(), now);
     }
     call.drain();
-    assert_eq!(call.events.len(), MAX_EVENTS);
+    assert_eq!(call.events.len(), MAX_EVENTS + 1);
     assert_eq!(call.kinds()[0], "session.created");
     assert_eq!(call.events[1].1["error"]["event_id"], "0");
     assert_eq!(call.conversation.counters().dropped_events, 11);
+    // The client is told of those that are missing.
+    let told = &call.events[MAX_EVENTS].1["error"];
+    assert_eq!(told["code"], "events_lost");
+    assert!(
+        told["message"].as_str().unwrap().contains("here: 11."),
+        "{told}"
+    );
 }

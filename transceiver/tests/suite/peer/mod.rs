@@ -14,7 +14,9 @@ use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{self, Route};
-use firsthop_transceiver::audio::{Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD};
+use firsthop_transceiver::audio::{
+    Backend, Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD, PlayoutSettings,
+};
 use firsthop_transceiver::backend::Opened;
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::State;
@@ -200,6 +202,17 @@ pub(crate) fn make_session_with(
     now: Instant,
     edit: impl FnOnce(&mut NewSession<'_>),
 ) -> Result<(Session, String), OfferError> {
+    make_session_to(id, offer, ingresses, now, edit, Opened::echo(7))
+}
+
+fn make_session_to(
+    id: SessionId,
+    offer: &str,
+    ingresses: &[Advertised],
+    now: Instant,
+    edit: impl FnOnce(&mut NewSession<'_>),
+    opened: Opened,
+) -> Result<(Session, String), OfferError> {
     let mut new = NewSession {
         id,
         created: CREATED,
@@ -217,7 +230,7 @@ pub(crate) fn make_session_with(
     let made = Session::create(
         Identity::process().expect("identity"),
         new,
-        |_| Opened::echo(7),
+        |_| opened,
         now,
         &mut out,
     )?;
@@ -394,14 +407,40 @@ impl Call {
         now: Instant,
     ) -> Self {
         let new = |new: &mut NewSession<'_>| new.longest = longest;
-        Self::made(id, client, channel, ingresses, edit, new, now)
+        let echo = Opened::echo(7);
+        Self::made(id, client, channel, ingresses, edit, new, echo, now)
     }
 
     /// A call with what a test has to say about its session.
     pub(crate) fn tailored(id: u32, new: impl FnOnce(&mut NewSession<'_>)) -> Self {
         let now = Instant::now();
         let client = Client::new(now);
-        Self::made(id, client, true, &two_ingresses(), |offer| offer, new, now)
+        let (ingresses, echo) = (two_ingresses(), Opened::echo(7));
+        Self::made(id, client, true, &ingresses, |offer| offer, new, echo, now)
+    }
+
+    /// A call with a backend of the test's own, by an offer that the test has a say in.
+    pub(crate) fn to(
+        id: u32,
+        backend: Box<dyn Backend>,
+        edit: impl FnOnce(String) -> String,
+    ) -> Self {
+        let now = Instant::now();
+        let client = Client::new(now);
+        let opened = Opened {
+            backend,
+            playout: PlayoutSettings::default(),
+        };
+        Self::made(
+            id,
+            client,
+            true,
+            &two_ingresses(),
+            edit,
+            |_| {},
+            opened,
+            now,
+        )
     }
 
     /// A call by WHIP: audio alone, which the client sends.
@@ -410,9 +449,12 @@ impl Call {
         let mut client = Client::new(now);
         client.direction = direction;
         let new = |new: &mut NewSession<'_>| new.kind = CallKind::Whip;
-        Self::made(id, client, false, &two_ingresses(), |offer| offer, new, now)
+        let (ingresses, echo) = (two_ingresses(), Opened::echo(7));
+        Self::made(id, client, false, &ingresses, |offer| offer, new, echo, now)
     }
 
+    // Each of them is what one of the above varies.
+    #[expect(clippy::too_many_arguments)]
     fn made(
         id: u32,
         mut client: Client,
@@ -420,13 +462,14 @@ impl Call {
         ingresses: &[Advertised],
         edit: impl FnOnce(String) -> String,
         new: impl FnOnce(&mut NewSession<'_>),
+        opened: Opened,
         now: Instant,
     ) -> Self {
         let id = SessionId(id);
         let (offer, pending) = client.offer(channel);
         let offer = edit(offer);
         let (session, answer) =
-            make_session_with(id, &offer, ingresses, now, new).expect("an answer");
+            make_session_to(id, &offer, ingresses, now, new, opened).expect("an answer");
         client.accept(pending, &answer);
         Self {
             now,
