@@ -100,6 +100,9 @@ pub const CORES_MAX: usize = firsthop_shared::limits::CORES_MAX as usize;
 /// Locked memory that an executor of glommio needs, in bytes.
 pub const MEMLOCK_PER_CORE: u64 = 512 * 1_024;
 
+/// How many files a core has open, at the most: its rings and what wakes them, and a socket for each listen address and the trunks.
+pub const FILES_PER_CORE: usize = 64;
+
 /// Memory that an executor registers for storage I/O, in bytes: the least that glommio takes, because there is no storage.
 pub const EXECUTOR_IO_MEMORY: usize = 64 * 1_024;
 

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use firsthop_relay::config::{Config, Settings};
+use firsthop_relay::limits::{ADMIN, FILES_PER_CORE};
 use firsthop_relay::relay::{Relay, RelayError};
-use firsthop_service::settings;
+use firsthop_service::{open_files, settings};
 use tracing::info;
 
 const PROGRAM: &str = "relay";
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         .map(|one| format!("{}={}", one.address, one.advertised))
         .collect();
     let processors = config.processors.clone();
+    open_files::provide(processors.len() * FILES_PER_CORE + ADMIN.connections);
     let mut relay = match Relay::start(config, files) {
         Ok(relay) => relay,
         Err(error) if error.is_setting() => return settings::refuse(PROGRAM, &error),

@@ -2,7 +2,7 @@
 //!
 //! - [`settings`]: the command line and the environment, errors in one line, the log, the exit status;
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs;
-//! - [`files`]: files that are read again when they change;
+//! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open;
 //! - [`limits`]: the bounds that all servers have in common.
 //!
 //! It decides nothing about calls or packets, and depends on no other member of the workspace than `firsthop-shared`, which stays
@@ -11,5 +11,6 @@
 pub mod body;
 pub mod files;
 pub mod limits;
+pub mod open_files;
 pub mod server;
 pub mod settings;

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// How long accepting rests after a failure that is not one connection's own, such as too few file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often a failure to accept is complained of at the most, by each listener: there are ten a second.
+pub const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many files a program has open beside its sockets: event queues, timers, threads that look names up, files that are read.
+pub const FILES_RESERVE: u64 = 128;
+
 /// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
 pub const LINGER: Duration = Duration::from_secs(1);
 

@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::header::CONNECTION;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::body::Timed;
-use crate::limits::{ACCEPT_PAUSE, LINGER, LINGER_BYTES};
+use crate::limits::{ACCEPT_PAUSE, COMPLAINT_INTERVAL, LINGER, LINGER_BYTES};
 
 /// What a server allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +150,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     async fn accept(mut self, listener: TcpListener) {
+        let mut complaints = Complaints::default();
         loop {
             let next = async {
                 let slot = Arc::clone(&self.slots).acquire_owned().await;
@@ -169,7 +170,9 @@ where
                 }
                 (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
                 (Ok(_), Err(error)) => {
-                    tracing::warn!(%error, "cannot accept connections: are there enough file descriptors?");
+                    if let Some(failures) = complaints.due(Instant::now()) {
+                        tracing::warn!(%error, failures, "cannot accept connections: may enough files be open?");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                 }
                 // The semaphore is never closed.
@@ -239,6 +242,27 @@ where
         if let Err(error) = result {
             tracing::debug!(%peer, %error, "connection ended");
         }
+    }
+}
+
+/// Complains of what goes wrong now and then, and not each time.
+#[derive(Debug, Default)]
+struct Complaints {
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Complaints {
+    /// It went wrong at `now`. Returns how often since the last complaint, when another is due.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        let due = self
+            .told
+            .is_none_or(|at| now.saturating_duration_since(at) >= COMPLAINT_INTERVAL);
+        due.then(|| {
+            self.told = Some(now);
+            std::mem::take(&mut self.untold)
+        })
     }
 }
 
@@ -349,5 +373,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_all_the_time_is_complained_of_now_and_then_with_the_number() {
+        let start = Instant::now();
+        let mut complaints = Complaints::default();
+        assert_eq!(complaints.due(start), Some(1));
+        for n in 1..100 {
+            assert_eq!(complaints.due(start + n * COMPLAINT_INTERVAL / 100), None);
+        }
+        assert_eq!(complaints.due(start + COMPLAINT_INTERVAL), Some(100));
+        assert_eq!(complaints.due(start + 3 * COMPLAINT_INTERVAL), Some(1));
     }
 }

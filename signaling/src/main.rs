@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
+use firsthop_service::{open_files, server};
 use firsthop_signaling::calls::FrontDoor;
 use firsthop_signaling::config::{Config, Settings, bad_file, bad_places, bad_tls};
 use firsthop_signaling::files::{FileWatch, PlacesWatch};
 use firsthop_signaling::limits::{
-    HEALTH_INTERVAL, HEALTH_TIMEOUT, METRICS, POLL_INTERVAL, SIDEBANDS_MAX,
+    API, HEALTH_INTERVAL, HEALTH_TIMEOUT, METRICS, POLL_INTERVAL, SIDEBANDS_MAX,
 };
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
+    // A request and a sideband have a client's connection and one to a transceiver.
+    open_files::provide(2 * (API.connections + SIDEBANDS_MAX) + METRICS.connections);
     let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -1,6 +1,9 @@
 """Values that cannot be used: one line that names the setting and the fix, and exit status 2."""
 
+import re
+import resource
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +50,17 @@ def test_a_bad_setting_stops_the_start_with_one_line(stack: Stack, program: str,
     assert len(lines) == 1, launched.text()
     assert setting in lines[0], lines[0]
     stack.expected_complaints.append(".")
+
+
+def test_each_program_may_have_as_many_files_open_as_the_hard_limit_allows(stack: Stack) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # What systemd gives a service: the programs inherit it.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1_024, hard), hard))
+    try:
+        stack.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for program in (stack.relay, stack.transceiver, stack.signaling):
+        assert program is not None
+        limits = Path(f"/proc/{program.pid}/limits").read_text()
+        assert re.findall(r"^Max open files +(\d+) +(\d+) ", limits, re.M) == [(str(hard), str(hard))]

@@ -157,6 +157,9 @@ pub const DTLS_FIRST_RETRANSMIT: Duration = Duration::from_millis(100);
 /// How often a DTLS flight is repeated: with doubling from 100 ms this reaches past the connect timeout.
 pub const DTLS_RETRANSMITS: usize = 8;
 
+/// How many files a worker has open beside its sessions' connections: the trunk's socket, and what its runtime waits with.
+pub const FILES_PER_WORKER: usize = 8;
+
 /// How many bytes of what a model server said wait for their session; then its socket is not read. The largest message, and half of that
 /// again: with the playout's two minutes a server may be five ahead of what is heard.
 pub const BACKEND_BYTES_WAITING: usize = BACKEND_MESSAGE_MAX * 3 / 2;

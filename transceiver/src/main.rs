@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use firsthop_service::settings::{self, SettingError};
-use firsthop_service::{files, server};
+use firsthop_service::{files, open_files, server};
 use firsthop_shared::address::ShardId;
-use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer};
+use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
 use firsthop_transceiver::dtls::Identity;
@@ -33,6 +33,19 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
+    // A file of applications may name servers at any time.
+    let dials = args.backend.backend != Kind::Echo || args.backend.apps.is_some();
+    let dialled = if dials {
+        config.workers.saturating_mul(config.sessions_per_worker)
+    } else {
+        0
+    };
+    let served = limits::CONTROL.connections + limits::SIDEBANDS_MAX;
+    open_files::provide(
+        dialled
+            .saturating_add(served)
+            .saturating_add(config.workers * limits::FILES_PER_WORKER),
+    );
     match serve(config) {
         Ok(code) => code,
         Err(error) => {
