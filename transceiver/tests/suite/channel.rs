@@ -27,7 +27,7 @@ struct Says {
 }
 
 impl Says {
-    fn new(events: impl IntoIterator<Item = Value>) -> (Box<dyn Backend>, Arc<AtomicUsize>) {
+    fn all(events: impl IntoIterator<Item = Value>) -> (Box<dyn Backend>, Arc<AtomicUsize>) {
         let created = json!({"type": "session.created"}).to_string();
         let events = events.into_iter().map(|event| event.to_string());
         let events: VecDeque<String> = std::iter::once(created).chain(events).collect();
@@ -102,7 +102,7 @@ fn an_event_of_any_size_arrives_or_is_replaced_and_the_next_one_follows() {
             let large = json!({"type": "large", "x": "x".repeat(*size)});
             [large, item(*size), json!({"type": "after", "n": n})]
         });
-        let (backend, _) = Says::new(events);
+        let (backend, _) = Says::all(events);
         let mut call = Call::to(id, backend, |offer| {
             offer.replace(
                 "a=max-message-size:262144",
@@ -148,7 +148,7 @@ fn a_burst_of_events_makes_its_backend_wait_and_loses_none() {
     let small = (0..3_000).map(|n| json!({"type": "delta", "n": n, "delta": "y".repeat(200)}));
     let large =
         (3_000..3_090).map(|n| json!({"type": "delta", "n": n, "delta": "y".repeat(60_000)}));
-    let (backend, left) = Says::new(small.chain(large));
+    let (backend, left) = Says::all(small.chain(large));
     let mut call = Call::to(4, backend, |offer| offer);
     // Nothing can have been sent yet: what waits is bounded.
     call.run(Duration::from_millis(5));
@@ -163,7 +163,7 @@ fn a_client_that_acknowledges_nothing_holds_its_backend_up_for_a_while_and_is_to
 {
     let total = 5_000;
     let (backend, left) =
-        Says::new((0..total).map(|n| json!({"type": "delta", "n": n, "delta": "y".repeat(500)})));
+        Says::all((0..total).map(|n| json!({"type": "delta", "n": n, "delta": "y".repeat(500)})));
     let mut call = Call::to(5, backend, |offer| offer);
     let deaf = Rc::new(Cell::new(false));
     let hears_not = Rc::clone(&deaf);
