@@ -34,12 +34,13 @@ fn main() -> ExitCode {
         .map(|one| format!("{}={}", one.address, one.advertised))
         .collect();
     let processors = config.processors.clone();
-    open_files::provide(processors.len() * FILES_PER_CORE + ADMIN.connections);
+    let open_files = open_files::provide(processors.len() * FILES_PER_CORE + ADMIN.connections);
     let mut relay = match Relay::start(config, files) {
         Ok(relay) => relay,
         Err(error) if error.is_setting() => return settings::refuse(PROGRAM, &error),
         Err(error) => return fail(&error.into()),
     };
+    open_files.report();
     let result = run(&mut relay, &public, &processors);
     relay.stop();
     match result {

@@ -9,18 +9,35 @@ use std::io;
 
 use crate::limits::FILES_RESERVE;
 
-/// Raises the limit as far as it goes, and says so in the log when that is less than `sockets` and some other files need. To be called at
-/// the start, once there is a log.
-pub fn provide(sockets: usize) {
-    let needed = u64::try_from(sockets).map_or(u64::MAX, |n| n.saturating_add(FILES_RESERVE));
-    match raise() {
-        Ok(granted) if granted >= needed => {}
-        Ok(granted) => tracing::info!(
-            granted,
-            needed,
-            "fewer files may be open than these settings can make necessary; raise the hard limit (ulimit -Hn, LimitNOFILE=)"
-        ),
-        Err(error) => tracing::warn!(%error, "the limit of open files cannot be raised"),
+/// Raises the limit as far as it goes, for so many sockets and some other files. To be called at the start.
+pub fn provide(sockets: usize) -> OpenFiles {
+    OpenFiles {
+        needed: u64::try_from(sockets).map_or(u64::MAX, |n| n.saturating_add(FILES_RESERVE)),
+        granted: raise(),
+    }
+}
+
+/// What came of raising the limit.
+#[derive(Debug)]
+#[must_use = "whoever runs the program does not know yet"]
+pub struct OpenFiles {
+    needed: u64,
+    granted: io::Result<u64>,
+}
+
+impl OpenFiles {
+    /// Says in the log when there are not enough. To be called when the program has started: one that refuses a setting says nothing else.
+    pub fn report(&self) {
+        let needed = self.needed;
+        match &self.granted {
+            Ok(granted) if *granted >= needed => {}
+            Ok(granted) => tracing::info!(
+                granted,
+                needed,
+                "fewer files may be open than these settings can make necessary; raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+            ),
+            Err(error) => tracing::warn!(%error, "the limit of open files cannot be raised"),
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use firsthop_service::open_files::{self, OpenFiles};
+use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
-use firsthop_service::{open_files, server};
 use firsthop_signaling::calls::FrontDoor;
 use firsthop_signaling::config::{Config, Settings, bad_file, bad_places, bad_tls};
 use firsthop_signaling::files::{FileWatch, PlacesWatch};
@@ -40,12 +41,13 @@ fn main() -> ExitCode {
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
     // A request and a sideband have a client's connection and one to a transceiver.
-    open_files::provide(2 * (API.connections + SIDEBANDS_MAX) + METRICS.connections);
+    let open_files =
+        open_files::provide(2 * (API.connections + SIDEBANDS_MAX) + METRICS.connections);
     let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")
-        .and_then(|runtime| runtime.block_on(run(&config)));
+        .and_then(|runtime| runtime.block_on(run(&config, &open_files)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<SettingError>() {
@@ -58,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(config: &Config) -> anyhow::Result<()> {
+async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
 
@@ -107,6 +109,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let for_metrics = server::listen(&[config.metrics.to_string()])
         .await
         .map_err(|(place, cause)| SettingError::cannot_listen("--metrics", &place, &cause))?;
+    open_files.report();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         api = %addresses(&api),

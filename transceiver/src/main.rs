@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
-use firsthop_service::{files, open_files, server};
+use firsthop_service::{files, server};
 use firsthop_shared::address::ShardId;
 use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
@@ -41,12 +42,12 @@ fn main() -> ExitCode {
         0
     };
     let served = limits::CONTROL.connections + limits::SIDEBANDS_MAX;
-    open_files::provide(
+    let open_files = open_files::provide(
         dialled
             .saturating_add(served)
             .saturating_add(config.workers * limits::FILES_PER_WORKER),
     );
-    match serve(config) {
+    match serve(config, &open_files) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -59,7 +60,7 @@ fn random() -> u64 {
     rand::random()
 }
 
-fn serve(config: Config) -> anyhow::Result<ExitCode> {
+fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
     let identity = Identity::process()?;
     let (keyring_watch, keyring) = config.keyring;
     let (fleet_watch, fleet) = config.fleet;
@@ -173,6 +174,7 @@ fn serve(config: Config) -> anyhow::Result<ExitCode> {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::spawn(reload(shared, keyring_watch, fleet_watch));
         tokio::spawn(reload_apps(apps, apps_watch));
+        open_files.report();
         tracing::info!(
             trunk = %config.trunk,
             owner = %config.owner,
