@@ -4,6 +4,7 @@
 
 use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_transceiver::audio::Codec;
+use firsthop_transceiver::limits::CHANNEL_SEND_MAX;
 use firsthop_transceiver::sdp::{Offer, Purpose, Role};
 use libfuzzer_sys::fuzz_target;
 
@@ -38,7 +39,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(engine.codec(), offer.codec());
     assert_eq!(engine.payload_type(), offer.payload_type());
     assert_eq!(engine.takes_fec(), offer.takes_fec());
-    assert_eq!(engine.channel_message_max(), offer.channel_message_max());
+    // The engine is told of our own bound, whatever the client takes.
+    let bound = offer.channel_message_max().map(|_| CHANNEL_SEND_MAX);
+    assert_eq!(engine.channel_message_max(), bound);
     assert_eq!(engine.ice_ufrag(), offer.ice_ufrag());
     assert_eq!(engine.ice_password(), offer.ice_password());
 
