@@ -2,45 +2,27 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, afterEach, before, suite, test } from 'node:test';
+import { afterEach, suite, test } from 'node:test';
 
 import { violations } from './support/axe.js';
 import { launchChromium, person } from './support/chromium.js';
 import { CallPage } from './support/page.js';
-import { speak } from './support/sound.js';
-import { Stack } from './support/stack.js';
+import { stage } from './support/stage.js';
 
 const PHONE = { width: 390, height: 844 };
 
 suite('a call that does not come about', { timeout: 240_000 }, () => {
-  let folder;
-  let stack;
-  let browser;
+  const one = () => ({ settings: { backend: 'echo', 'sessions-per-worker': '1' }, stop() {} });
+  const here = stage(({ file }) => launchChromium(file), one);
   let contexts = [];
-
-  before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'firsthop-voice-'));
-    stack = await Stack.start({ backend: 'echo', 'sessions-per-worker': '1' });
-    browser = await launchChromium(speak(folder).file);
-  });
-
-  after(async () => {
-    await browser?.close();
-    await stack?.stop();
-    rmSync(folder, { recursive: true, force: true });
-    assert.deepEqual(stack.complaints(), []);
-  });
 
   afterEach(async () => {
     for (const context of contexts) await context.close();
     contexts = [];
-    await stack.empty();
+    await here.stack.empty();
   });
 
-  async function open(inBrowser = browser) {
+  async function open(inBrowser = here.browser) {
     const context = await person(inBrowser);
     contexts.push(context);
     const page = new CallPage(await context.newPage());
@@ -59,11 +41,13 @@ suite('a call that does not come about', { timeout: 240_000 }, () => {
     const wide = await page.page.evaluate(() => document.documentElement.scrollWidth);
     assert(wide <= PHONE.width, `the page is ${wide} pixels wide`);
     const errors = page.errors.splice(0);
-    assert(errors.length === (noise ? 1 : 0) && errors.every((error) => noise.test(error)), JSON.stringify(errors));
+    // The call was asked for once. What else the browser fetches by itself (the page's icon, at times) fails alike.
+    const ofCalls = errors.filter((error) => error.endsWith('/v1/realtime/calls'));
+    assert(ofCalls.length === (noise ? 1 : 0) && errors.every((error) => noise?.test(error)), JSON.stringify(errors));
   }
 
   test('a refused microphone', async () => {
-    const shy = await launchChromium(join(folder, 'spoken.wav'), false);
+    const shy = await launchChromium(here.spoken.file, false);
     try {
       const page = await open(shy);
       await page.page.context().clearPermissions();
@@ -93,11 +77,11 @@ suite('a call that does not come about', { timeout: 240_000 }, () => {
 
   test('a server that is gone', async () => {
     const page = await open();
-    await stack.stopSignaling();
+    await here.stack.stopSignaling();
     try {
       await fails(page, 'server-unreachable', /No connection/, /ERR_CONNECTION_REFUSED/);
     } finally {
-      await stack.startSignaling();
+      await here.stack.startSignaling();
     }
   });
 

@@ -51,7 +51,7 @@ export class CallPage {
     this.page = page;
     this.url = url;
     page.on('console', (message) => {
-      if (message.type() === 'error') this.errors.push(message.text());
+      if (message.type() === 'error') this.errors.push(`${message.text()} ${message.location().url ?? ''}`.trim());
     });
     page.on('pageerror', (error) => this.errors.push(`not caught: ${error.message}`));
   }
