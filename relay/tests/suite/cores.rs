@@ -65,7 +65,7 @@ fn serve(mut owner: Owner, stop: &AtomicBool) -> (u32, HashSet<SocketAddr>, u32)
         .set_read_timeout(Some(Duration::from_millis(50)))
         .expect("a time-out");
     while !stop.load(Ordering::Acquire) {
-        let Some(arrived) = owner.try_receive() else {
+        let Ok(arrived) = owner.try_receive() else {
             continue;
         };
         assert_eq!(arrived.shard, owner.shard, "a datagram of another worker");

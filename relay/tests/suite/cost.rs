@@ -160,7 +160,7 @@ fn uplink(mtu: u16, owners: u8) -> (f64, f64) {
         total += core_time(&relay) - start;
         for owner in &owners {
             owner.socket.set_nonblocking(true).expect("non-blocking");
-            while let Some(arrived) = owner.try_receive() {
+            while let Ok(arrived) = owner.try_receive() {
                 records += arrived.records.len();
                 datagrams += 1;
             }

@@ -1,7 +1,9 @@
 //! A relay that dies and comes back, sessions that end, keys that change: what heals, and by what.
 
 use crate::testbed::owner::{Owner, record};
-use crate::testbed::{Client, Testbed, keyring, need_two_processors, rtp, rtp_number, until};
+use crate::testbed::{
+    Client, Testbed, keyring, need_two_processors, receive_from, rtp, rtp_number, until,
+};
 use firsthop_shared::address::SessionId;
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
@@ -196,7 +198,7 @@ fn a_changed_keyring_is_taken_without_a_restart() {
     until("a datagram under the new key", || {
         client.send(testbed.public(0), &rtp(1));
         let mut buffer = [0; 2048];
-        let (len, _) = owner.socket.recv_from(&mut buffer).expect("a datagram");
+        let (len, _) = receive_from(&owner.socket, &mut buffer).expect("a datagram");
         firsthop_shared::trunk::open(&keyring(9), &buffer[..len])
             .is_ok()
             .then_some(())

@@ -8,6 +8,8 @@ use firsthop_relay::sockets;
 use firsthop_relay_core::Steering;
 use firsthop_shared::address::ClientAddr;
 
+use crate::testbed::receive_from;
+
 const PAYLOAD: &[u8] = b"any payload";
 
 /// A port on `ip` that was free a moment ago.
@@ -55,11 +57,9 @@ fn every_datagram_reaches_its_core(
         client.send_to(PAYLOAD, listen).expect("sent");
         let core = usize::from(steering.core_for(&ClientAddr::new(address)));
         let mut buffer = [0; 64];
-        let (len, from) = servers[core]
-            .recv_from(&mut buffer)
-            .unwrap_or_else(|error| {
-                panic!("core {core} of {cores} got nothing from {address}: {error}")
-            });
+        let (len, from) = receive_from(&servers[core], &mut buffer).unwrap_or_else(|error| {
+            panic!("core {core} of {cores} got nothing from {address}: {error}")
+        });
         assert_eq!((&buffer[..len], from), (PAYLOAD, address));
         seen[core] += 1;
     }

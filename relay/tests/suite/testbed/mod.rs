@@ -7,6 +7,7 @@ pub(crate) mod owner;
 pub(crate) mod process;
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -263,9 +264,7 @@ impl Client {
     /// The next packet, and where it came from.
     pub(crate) fn receive(&self) -> (SocketAddr, Vec<u8>) {
         let mut buffer = [0; 2048];
-        let (len, from) = self
-            .socket
-            .recv_from(&mut buffer)
+        let (len, from) = receive_from(&self.socket, &mut buffer)
             .unwrap_or_else(|error| panic!("client {} got nothing: {error}", self.address()));
         (from, buffer[..len].to_vec())
     }
@@ -277,6 +276,21 @@ impl Client {
         let nothing = self.socket.recv_from(&mut buffer).is_err();
         self.socket.set_nonblocking(false).expect("blocking");
         nothing
+    }
+}
+
+/// Receives one datagram within the socket's time-out.
+///
+/// A wait with a time-out is not begun anew by the kernel when a signal or an io_uring that this thread once used ends it.
+pub(crate) fn receive_from(
+    socket: &UdpSocket,
+    buffer: &mut [u8],
+) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
     }
 }
 

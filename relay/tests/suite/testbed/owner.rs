@@ -1,5 +1,6 @@
 //! A stub owner: a transceiver as far as the relay can see, which is its trunk socket.
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
 use firsthop_shared::address::{BootId, ClientAddr, FlowHandle, IngressId, SessionId, ShardId};
@@ -7,7 +8,7 @@ use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
 
-use super::{PATIENCE, keyring};
+use super::{PATIENCE, keyring, receive_from};
 
 /// One worker of an owner.
 pub(crate) struct Owner {
@@ -54,15 +55,15 @@ impl Owner {
     /// The next datagram, which must verify.
     pub(crate) fn receive(&self) -> Arrived {
         self.try_receive()
-            .unwrap_or_else(|| panic!("owner {} got nothing", self.address()))
+            .unwrap_or_else(|error| panic!("owner {} got nothing: {error}", self.address()))
     }
 
-    /// The next datagram, or nothing when the socket's time-out passes.
-    pub(crate) fn try_receive(&self) -> Option<Arrived> {
+    /// The next datagram, or the error when the socket's time-out passes.
+    pub(crate) fn try_receive(&self) -> io::Result<Arrived> {
         let mut buffer = vec![0; TRUNK_DATAGRAM_MAX + 1];
-        let (len, from) = self.socket.recv_from(&mut buffer).ok()?;
+        let (len, from) = receive_from(&self.socket, &mut buffer)?;
         let datagram = trunk::open(&self.keyring, &buffer[..len]).expect("a valid trunk datagram");
-        Some(Arrived {
+        Ok(Arrived {
             from,
             shard: datagram.header.shard,
             records: datagram
@@ -83,7 +84,7 @@ impl Owner {
     /// Whether nothing lies in the socket.
     pub(crate) fn is_empty(&self) -> bool {
         self.socket.set_nonblocking(true).expect("non-blocking");
-        let nothing = self.try_receive().is_none();
+        let nothing = self.try_receive().is_err();
         self.socket.set_nonblocking(false).expect("blocking");
         nothing
     }
