@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ def pytest_runtest_makereport(
 
 def pytest_sessionstart() -> None:
     """Says at once when the tests cannot run here, and clears away what a killed run left."""
+    # Who was started in the background ignores what Ctrl-C sends, and so would every program started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.exit("the end-to-end tests make network namespaces: they need root and iproute2", returncode=2)
     namespaces.remove_stale()
