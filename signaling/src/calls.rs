@@ -34,7 +34,7 @@ pub(crate) const UNKNOWN_APP: &str = "unknown_app";
 pub enum Steering {
     /// This signaling asks that cluster's, and brings the answer.
     Forward,
-    /// The client is told to ask there, by 307.
+    /// The client is told to ask there, by 307; one in a page, whose request has an `Origin`, is forwarded.
     Redirect,
     /// Not at all: every call stays in the cluster that it reached.
     Off,

@@ -99,7 +99,8 @@ pub struct Settings {
     #[arg(long, env = "FIRSTHOP_PLACES")]
     places: Option<PathBuf>,
 
-    /// How a call gets to the cluster nearest to its client: forward, redirect (307) or off.
+    /// How a call gets to the cluster nearest to its client: forward, redirect (307; clients in pages are forwarded all the same, browsers
+    /// leave the key out when they follow) or off.
     #[arg(long, env = "FIRSTHOP_STEERING", default_value = "forward")]
     steering: String,
 

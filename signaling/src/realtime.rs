@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, LOCATION};
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, LOCATION, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, body::Bytes};
@@ -188,6 +188,9 @@ impl FrontDoor {
         let order = steering::clusters(&fleet, self.cluster, context.place, well);
         // Full here, and somebody else is not: the next nearest, instead of a refusal.
         let room_here = self.transceivers.placeable();
+        // A page's browser leaves the key out when it follows to another origin: its calls are forwarded all the same.
+        let redirects =
+            self.steering == Steering::Redirect && !received.headers.contains_key(ORIGIN);
         let nearer = order
             .iter()
             .take_while(|id| **id != self.cluster || !room_here)
@@ -195,7 +198,7 @@ impl FrontDoor {
             .filter_map(|id| fleet.cluster(*id)?.signaling.as_deref())
             .take(CLUSTERS_TRIED_MAX);
         for signaling in nearer {
-            if self.steering == Steering::Redirect {
+            if redirects {
                 self.metrics.steered("redirect");
                 return Some(Ok(redirect(signaling, &received.path)));
             }

@@ -186,6 +186,17 @@ async fn a_client_is_redirected_once_when_that_is_the_way() {
     assert_eq!((here.sessions(), there.sessions()), (0, 1));
 }
 
+/// Fetch, section 4.4: a browser drops `Authorization` when it follows to another origin, so the call would end there with 401.
+#[tokio::test]
+async fn a_page_is_served_by_the_nearer_cluster_without_a_redirect() {
+    let stage = Stage::new();
+    let (first, _second, here, there) = two_clusters(&stage, Steering::Redirect).await;
+    let page = ("origin", "https://shop.example");
+    let made = call_from(&first, &[page, NEW_YORK[0], NEW_YORK[1]]).await;
+    assert_eq!(made.status(), 201);
+    assert_eq!((here.sessions(), there.sessions()), (0, 1));
+}
+
 #[tokio::test]
 async fn a_nearer_cluster_without_room_or_out_of_reach_leaves_the_call_here() {
     let stage = Stage::new();
