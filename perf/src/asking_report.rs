@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::asking::{self, CallLoad, CallPlan, Pace};
 use crate::front_door::FrontDoor;
-use crate::report::Machine;
+use crate::measured::Measured;
 use crate::stubs::Stubs;
 
 /// What the project asks of signaling: calls per second and core, against stub transceivers.
@@ -36,12 +36,9 @@ pub struct CallBench {
 /// Everything that one run measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallReport {
-    /// Where.
-    pub machine: Machine,
-    /// Of what: the commit that was built.
-    pub commit: String,
-    /// When, as the caller wrote it.
-    pub date: String,
+    /// Where, of what and when.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// Transceivers, all of them stubs.
     pub transceivers: u16,
     /// Calls per second and core: by the processor time of the load whose clients always ask.
@@ -55,11 +52,9 @@ pub struct CallReport {
 impl CallReport {
     /// Measures: clients that always ask, an open loop, and clients that connect for each call.
     ///
-    /// The caller says where, what of, and when.
-    ///
     /// # Errors
     /// Signaling does not start, or a call was not answered.
-    pub fn measure(bench: &CallBench, directory: &Path) -> io::Result<Self> {
+    pub fn measure(measured: Measured, bench: &CallBench, directory: &Path) -> io::Result<Self> {
         let stubs = Stubs::start(TRANSCEIVERS)?;
         let mut door = FrontDoor::start(
             bench.processor,
@@ -89,9 +84,7 @@ impl CallReport {
             .map(|plan| asking::run(&mut door, plan))
             .collect::<io::Result<Vec<_>>>()?;
         Ok(Self {
-            machine: Machine::default(),
-            commit: String::new(),
-            date: String::new(),
+            measured,
             transceivers: TRANSCEIVERS,
             calls_per_core: loads[0].per_core(),
             calls_per_core_must: CALLS_PER_CORE,
@@ -109,7 +102,7 @@ impl CallReport {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "{}; commit {}", self.machine, self.commit)?;
+        writeln!(out, "{}", self.measured)?;
         writeln!(
             out,
             "signaling alone on one processor, {} stub transceivers\n",

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use firsthop_shared::address::ClusterId;
@@ -16,6 +17,8 @@ use crate::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use crate::metrics::{Lateness, Metrics};
 use crate::packet::Sizes;
 use crate::rig::{Direction, Rig, RigError, RigPlan};
+use crate::sampling::{Depth, Sampling};
+use crate::spent::Spent;
 use crate::subject::{Lab, Owned, Program, RelayOptions, Subject};
 use crate::wire::Wire;
 
@@ -281,6 +284,31 @@ pub fn cost(lab: &Lab, case: &Case, effort: &Effort) -> Result<Cost, RigError> {
         asleep: case.asleep,
     };
     burst_of(&mut rig, &mut subject, &plan)
+}
+
+/// The cases whose time is looked into: those of the ratios that are hardest to meet.
+pub const LOOKED_INTO: [&str; 4] = ["relay_up_1500", "relay_both_1500", "go_both", "nginx_both"];
+
+/// Where the time of a case's program goes. Samples are kept in `data` meanwhile.
+///
+/// # Errors
+/// As [`cost`]; `perf` is not there, or may not look.
+pub fn spent(lab: &Lab, case: &Case, effort: &Effort, data: &Path) -> Result<Spent, RigError> {
+    let Ready {
+        mut rig,
+        mut subject,
+    } = prepare(lab, case)?;
+    let plan = BurstPlan {
+        work: Work::Forward(case.direction),
+        packets: effort.backlog,
+        rounds: 5,
+        asleep: case.asleep,
+    };
+    let mut sampling = Sampling::start(subject.process.id(), effort.load, data, Depth::Stack)?;
+    while sampling.goes_on()? {
+        burst::run(&mut rig, &mut subject.process, &plan)?;
+    }
+    Ok(Spent::of(&sampling.finish()?))
 }
 
 /// Works off backlogs, and asks the program what it dropped, if it is one that says.

@@ -13,7 +13,8 @@ use firsthop_perf::call::load::Ending;
 use firsthop_perf::call::memory::{self, MemoryPlan};
 use firsthop_perf::call::results::{self, CallResults};
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
-use firsthop_perf::report::Machine;
+
+use crate::measuring::Measuring;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -57,32 +58,14 @@ pub(crate) struct CapacityArgs {
     /// Where calls.json goes.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// What the results say was measured.
-    #[arg(long, default_value = "unknown")]
-    commit: String,
-    /// What the results say when it was.
-    #[arg(long, default_value = "unknown")]
-    date: String,
-    /// The processor of programs under test.
-    #[arg(long, default_value_t = 1)]
-    processor: usize,
-    /// The processor of clients and model servers.
-    #[arg(long, default_value_t = 0)]
-    generator: usize,
+    #[command(flatten)]
+    measuring: Measuring,
 }
 
 /// Measures.
 pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
-    let machine = Machine::this();
-    ensure!(
-        args.generator != args.processor,
-        "--generator and --processor are two processors"
-    );
-    ensure!(
-        core_affinity::set_for_current(core_affinity::CoreId { id: args.generator }),
-        "--generator {}: this process may not run there",
-        args.generator
-    );
+    let measured = args.measuring.begin()?;
+    let processor = args.measuring.processor;
     let only = if args.only.is_empty() {
         &Measure::ALL[..]
     } else {
@@ -95,9 +78,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let programs = stack::programs(args.programs.as_deref(), &wanted).context("--programs")?;
     let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
     let mut found = CallResults {
-        machine,
-        commit: args.commit.clone(),
-        date: args.date.clone(),
+        measured,
         quick: args.quick,
         ..CallResults::default()
     };
@@ -115,7 +96,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
                 let plan = CapacityPlan {
                     programs: programs.clone(),
                     directory: directory.clone(),
-                    processor: args.processor,
+                    processor,
                     counted: Duration::from_secs(quick(4, 10).into()),
                     steps: quick(2, 7),
                     profile: !args.no_profile,
@@ -131,7 +112,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
                 let plan = MemoryPlan {
                     programs: programs.clone(),
                     directory: directory.clone(),
-                    processor: args.processor,
+                    processor,
                     sessions,
                 };
                 found.memory = Some(memory::transceiver(&plan, engine_bytes(sessions)?)?);
@@ -141,7 +122,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
                     programs: programs.clone(),
                     directory: directory.clone(),
                     number: 22,
-                    processor: args.processor,
+                    processor,
                     backend: Backend::Echo,
                     whole: true,
                 })?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use firsthop_perf::packet::Sizes;
 use firsthop_perf::plot;
 use firsthop_perf::report::{
     ALL_OF_RELAY, ALL_OF_SINGLE, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT, HALF_OF_RELAY,
-    HALF_OF_SINGLE, IDLE, Machine, NamedLoad, Pass, Report,
+    HALF_OF_SINGLE, IDLE, NamedLoad, Pass, Report,
 };
 use firsthop_perf::rig::{Direction, Rig, RigPlan};
 use firsthop_perf::subject::{Lab, Program, RelayOptions};
@@ -26,6 +26,8 @@ use firsthop_perf::wire::Wire;
 use firsthop_shared::address::ClusterId;
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::TRUNK_DATAGRAM_ETHERNET;
+
+use crate::measuring::Measuring;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -164,24 +166,13 @@ pub(crate) struct BenchArgs {
     /// Passes, when others than usual.
     #[arg(long)]
     passes: Option<u32>,
-    /// What the report says was measured.
-    #[arg(long, default_value = "unknown")]
-    commit: String,
-    /// What the report says when it was.
-    #[arg(long, default_value = "unknown")]
-    date: String,
-    /// The processor of programs under test.
-    #[arg(long, default_value_t = 1)]
-    processor: usize,
-    /// The processor of clients and owners.
-    #[arg(long, default_value_t = 0)]
-    generator: usize,
+    #[command(flatten)]
+    measuring: Measuring,
 }
 
 /// Compares everything in turn.
 pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
-    let machine = Machine::this();
-    two_processors(args.generator, args.processor)?;
+    let measured = args.measuring.begin()?;
     let mut effort = if args.quick {
         Effort::QUICK
     } else {
@@ -189,17 +180,18 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
     };
     effort.passes = args.passes.unwrap_or(effort.passes);
     let mut report = Report {
-        machine,
-        commit: args.commit.clone(),
-        date: args.date.clone(),
+        measured,
         quick: args.quick,
         counters: counters(),
         ..Report::default()
     };
     let directory = std::env::temp_dir().join(format!("firsthop-perf-{}", std::process::id()));
-    let lab = Lab::new(args.processor, directory, args.relay, args.go).context("files")?;
+    let data = directory.join("perf.data");
+    let lab =
+        Lab::new(args.measuring.processor, directory, args.relay, args.go).context("files")?;
     costs(&lab, &effort, args.only.as_deref(), &mut report);
     if !args.costs_alone && args.only.is_none() {
+        look_into(&lab, &effort, &data, &mut report);
         flow_costs(&lab, &effort, &mut report);
         latencies(&lab, &effort, &mut report);
         floods(&lab, &effort, &mut report);
@@ -214,19 +206,6 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         fs::write(results.join("costs.svg"), plot::costs(&report))?;
         fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
     }
-    Ok(())
-}
-
-/// Keeps this process to one processor, and programs under test to another.
-fn two_processors(generator: usize, processor: usize) -> anyhow::Result<()> {
-    ensure!(
-        core_affinity::set_for_current(core_affinity::CoreId { id: generator }),
-        "--generator {generator}: this process may not run there"
-    );
-    ensure!(
-        generator != processor,
-        "--generator and --processor are two processors"
-    );
     Ok(())
 }
 
@@ -250,24 +229,13 @@ pub(crate) struct SignalingArgs {
     /// Where results go: signaling.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// What the report says was measured.
-    #[arg(long, default_value = "unknown")]
-    commit: String,
-    /// What the report says when it was.
-    #[arg(long, default_value = "unknown")]
-    date: String,
-    /// The processor of signaling.
-    #[arg(long, default_value_t = 1)]
-    processor: usize,
-    /// The processor of clients and stub transceivers.
-    #[arg(long, default_value_t = 0)]
-    generator: usize,
+    #[command(flatten)]
+    measuring: Measuring,
 }
 
 /// Makes calls on signaling alone.
 pub(crate) fn signaling(args: SignalingArgs) -> anyhow::Result<()> {
-    let machine = Machine::this();
-    two_processors(args.generator, args.processor)?;
+    let measured = args.measuring.begin()?;
     ensure!(
         args.rate > 0.0,
         "--rate is a positive number of calls per second"
@@ -275,16 +243,13 @@ pub(crate) fn signaling(args: SignalingArgs) -> anyhow::Result<()> {
     ensure!(args.clients > 0, "--clients is at least one");
     let bench = CallBench {
         signaling: args.signaling,
-        processor: args.processor,
+        processor: args.measuring.processor,
         clients: args.clients,
         rate: args.rate,
         duration: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
     };
     let directory = std::env::temp_dir().join(format!("firsthop-calls-{}", std::process::id()));
-    let mut report = CallReport::measure(&bench, &directory)?;
-    report.machine = machine;
-    report.commit = args.commit;
-    report.date = args.date;
+    let report = CallReport::measure(measured, &bench, &directory)?;
     let mut json = serde_json::to_string_pretty(&report)?;
     json.push('\n');
     let mut out = std::io::stdout().lock();
@@ -337,6 +302,30 @@ fn costs(lab: &Lab, effort: &Effort, only: Option<&str>, report: &mut Report) {
     report.set_passes(&passes);
     let missing = failed.iter().map(|(id, error)| format!("{id}: {error}"));
     report.missing.extend(missing);
+}
+
+fn look_into(lab: &Lab, effort: &Effort, data: &Path, report: &mut Report) {
+    for case in bench::cases() {
+        if !bench::LOOKED_INTO.contains(&case.id) || !report.costs.contains_key(case.id) {
+            continue;
+        }
+        match bench::spent(lab, &case, effort, data) {
+            Ok(spent) => {
+                eprintln!(
+                    "{:<24}{:>9.1} % in the kernel",
+                    case.id,
+                    100.0 * (1.0 - spent.program)
+                );
+                report.spent.insert(case.id, spent);
+            }
+            Err(error) => {
+                report
+                    .missing
+                    .push(format!("where the time of {} goes: {error}", case.id));
+            }
+        }
+    }
+    let _ = fs::remove_file(data);
 }
 
 fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {

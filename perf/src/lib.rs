@@ -11,6 +11,8 @@
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
+//! | [`sampling`], [`spent`] | where a program's time goes, by Linux's `perf` |
+//! | [`measured`] | what every file of results begins with |
 //! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
@@ -29,6 +31,7 @@ pub mod forward;
 pub mod front_door;
 pub mod http;
 pub mod load;
+pub mod measured;
 pub mod metrics;
 pub mod mmsg;
 pub mod owners;
@@ -38,8 +41,10 @@ pub mod plot;
 pub mod process;
 pub mod report;
 pub mod rig;
+pub mod sampling;
 pub mod signal;
 pub mod sinks;
+pub mod spent;
 pub mod stubs;
 pub mod subject;
 pub mod table;

@@ -10,6 +10,7 @@ use firsthop_perf::{floor, forward};
 mod call_command;
 mod capacity_command;
 mod commands;
+mod measuring;
 
 /// Load generators for Firsthop.
 #[derive(Parser)]

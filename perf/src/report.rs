@@ -2,7 +2,6 @@
 //! writes it for people.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use serde::Serialize;
 
@@ -10,17 +9,16 @@ use crate::bench::FlowCost;
 use crate::burst::Cost;
 use crate::flood::FloodReport;
 use crate::load::LoadReport;
+use crate::measured::Measured;
 use crate::metrics::Lateness;
+use crate::spent::Spent;
 
 /// Everything that one comparison measured.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct Report {
-    /// Where.
-    pub machine: Machine,
-    /// Of what: the commit that was built, with `-dirty` when the tree had changes.
-    pub commit: String,
-    /// When, as the caller wrote it.
-    pub date: String,
+    /// Where, of what and when.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// Whether it was the short form.
     pub quick: bool,
     /// What else than time could be counted.
@@ -31,6 +29,8 @@ pub struct Report {
     pub targets: Vec<Target>,
     /// Costs of a packet, by case.
     pub costs: BTreeMap<&'static str, CaseCost>,
+    /// Where the time of some cases' programs goes.
+    pub spent: BTreeMap<&'static str, Spent>,
     /// Costs of a packet, by number of flows.
     pub flows: Vec<FlowCost>,
     /// Latency and loss in an open loop.
@@ -39,23 +39,6 @@ pub struct Report {
     pub floods: Vec<FloodReport>,
     /// What could not be measured, and why.
     pub missing: Vec<String>,
-}
-
-/// The machine that measured.
-#[derive(Clone, Default, Debug, Serialize)]
-pub struct Machine {
-    /// Processor model.
-    pub processor: String,
-    /// Processors that this program may use.
-    pub processors: usize,
-    /// Whether it is a virtual machine.
-    pub virtual_machine: bool,
-    /// Kernel release.
-    pub kernel: String,
-    /// The largest receive buffer that the kernel grants, in bytes.
-    pub rmem_max: u64,
-    /// Load average over a minute, when the measurement began: other work on the machine.
-    pub load_at_start: f64,
 }
 
 /// A case's costs: one per pass, and their median.
@@ -115,38 +98,6 @@ pub struct Target {
     pub must: f64,
     /// Better still.
     pub aim: f64,
-}
-
-impl Machine {
-    /// Asks the kernel.
-    #[must_use]
-    pub fn this() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
-        let field = |name: &str| {
-            cpuinfo
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.split_once(':'))
-                .map(|(_, value)| value.trim().to_owned())
-        };
-        let first = |text: String| {
-            text.split_whitespace()
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        Self {
-            processor: field("model name").unwrap_or_default(),
-            processors: std::thread::available_parallelism().map_or(0, usize::from),
-            virtual_machine: field("flags")
-                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            rmem_max: first(read("/proc/sys/net/core/rmem_max"))
-                .parse()
-                .unwrap_or(0),
-            load_at_start: first(read("/proc/loadavg")).parse().unwrap_or(0.0),
-        }
-    }
 }
 
 /// The median of some figures.

@@ -1,23 +1,8 @@
 //! A report as a table for people.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
-use crate::report::{Machine, Report, median};
-
-impl fmt::Display for Machine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.virtual_machine {
-            " (virtual)"
-        } else {
-            ""
-        };
-        write!(
-            f,
-            "{}, {} processors{kind}, Linux {}, load {:.1}",
-            self.processor, self.processors, self.kernel, self.load_at_start
-        )
-    }
-}
+use crate::report::{Report, median};
 
 impl Report {
     /// The report as a table for people.
@@ -30,7 +15,7 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "{}; commit {}", self.machine, self.commit)?;
+        writeln!(out, "{}", self.measured)?;
         writeln!(out, "{}\n", self.counters)?;
         writeln!(
             out,
@@ -49,6 +34,7 @@ impl Report {
                 packing.map_or_else(String::new, |p| format!("{p:.1}"))
             )?;
         }
+        self.write_spent(out)?;
         if !self.flows.is_empty() {
             writeln!(
                 out,
@@ -110,6 +96,29 @@ impl Report {
         }
         for missing in &self.missing {
             writeln!(out, "not measured: {missing}")?;
+        }
+        Ok(())
+    }
+
+    fn write_spent(&self, out: &mut String) -> std::fmt::Result {
+        if self.spent.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\n{:<24}{:>12}{:>12}{:>14}{:>12}{:>10}",
+            "time, % of it", "send", "receive", "kernel else", "program", "samples"
+        )?;
+        for (id, spent) in &self.spent {
+            writeln!(
+                out,
+                "{id:<24}{:>12.1}{:>12.1}{:>14.1}{:>12.1}{:>10}",
+                100.0 * spent.send,
+                100.0 * spent.receive,
+                100.0 * spent.kernel,
+                100.0 * spent.program,
+                spent.samples
+            )?;
         }
         Ok(())
     }

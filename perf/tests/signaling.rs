@@ -6,6 +6,7 @@ use std::time::Duration;
 use firsthop_perf::asking::{self, CallPlan, Pace};
 use firsthop_perf::asking_report::{CALLS_PER_CORE, CallBench, CallReport};
 use firsthop_perf::front_door::FrontDoor;
+use firsthop_perf::measured::Measured;
 use firsthop_perf::stubs::Stubs;
 
 /// The signaling that was built beside this test, or the one that `FIRSTHOP_SIGNALING` names.
@@ -42,7 +43,8 @@ fn every_load_makes_its_calls_and_reports_what_they_took() {
         rate: 100.0,
         duration: Duration::from_millis(300),
     };
-    let report = CallReport::measure(&bench, &directory("calls")).expect("calls");
+    let report =
+        CallReport::measure(Measured::default(), &bench, &directory("calls")).expect("calls");
     let [asking, paced, connecting] = &report.loads[..] else {
         panic!("three loads: {report:?}");
     };

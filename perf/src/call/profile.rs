@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
+
+use crate::sampling::{Depth, Sampling, symbol_and_file};
 
 /// What code is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -109,7 +110,7 @@ impl Profile {
         let mut parts: BTreeMap<Part, u64> = BTreeMap::new();
         let mut symbols: BTreeMap<&str, u64> = BTreeMap::new();
         for line in lines.lines() {
-            let Some((symbol, file)) = split(line) else {
+            let Some((symbol, file)) = symbol_and_file(line) else {
                 continue;
             };
             samples += 1;
@@ -150,47 +151,13 @@ impl Part {
     }
 }
 
-/// The symbol and the file of a line of `perf script`: `symbol (file)`.
-fn split(line: &str) -> Option<(&str, &str)> {
-    let (symbol, file) = line.trim().rsplit_once(" (")?;
-    Some((symbol.trim(), file.strip_suffix(')')?))
-}
-
 /// Samples a process for a while.
 ///
 /// # Errors
-/// `perf` (Debian: linux-perf) is not there, or the kernel does not let it look.
+/// See [`Sampling`].
 pub fn record(pid: u32, seconds: Duration, data: &Path) -> io::Result<Profile> {
-    let failed = |what: &str, text: &[u8]| {
-        let text = String::from_utf8_lossy(text);
-        let last = text.lines().next_back().unwrap_or_default().to_owned();
-        io::Error::other(format!("perf {what}: {last}"))
-    };
-    // The clock, and not cycles: many virtual machines do not count those.
-    let recorded = Command::new("perf")
-        .args(["record", "--event", "cpu-clock", "--freq", "4999"])
-        .arg("--pid")
-        .arg(pid.to_string())
-        .arg("--output")
-        .arg(data)
-        .args(["--", "sleep", &seconds.as_secs_f64().to_string()])
-        .output()?;
-    if !recorded.status.success() {
-        return Err(failed("record", &recorded.stderr));
-    }
-    let script = Command::new("perf")
-        .args(["script", "--fields", "ip,sym,dso", "--input"])
-        .arg(data)
-        .output()?;
-    if !script.status.success() {
-        return Err(failed("script", &script.stderr));
-    }
-    let lines: String = String::from_utf8_lossy(&script.stdout)
-        .lines()
-        // The address comes first.
-        .filter_map(|line| Some(format!("{}\n", line.trim().split_once(' ')?.1)))
-        .collect();
-    Ok(Profile::of(&lines))
+    let sampling = Sampling::start(pid, seconds, data, Depth::Function)?;
+    Ok(Profile::of(&sampling.finish()?))
 }
 
 #[cfg(test)]

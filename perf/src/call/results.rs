@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::capacity::{Capacity, Step};
 use super::churn::Churn;
 use super::memory::Memory;
-use crate::report::Machine;
+use crate::measured::Measured;
 
 /// Of a transceiver's time at least so much should be in SRTP, Opus and the kernel; and better so much.
 pub const WANTED_SHARE: (f64, f64) = (0.70, 0.85);
@@ -18,12 +18,9 @@ pub const BEYOND_ENGINE: (f64, f64) = (100.0 * 1_024.0, 40.0 * 1_024.0);
 /// Everything that was measured.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct CallResults {
-    /// Where.
-    pub machine: Machine,
-    /// Of what: the commit that was built.
-    pub commit: String,
-    /// When, as the caller wrote it.
-    pub date: String,
+    /// Where, of what and when.
+    #[serde(flatten)]
+    pub measured: Measured,
     /// Whether it was the short form.
     pub quick: bool,
     /// How many calls one worker carries, by kind of work.
@@ -78,21 +75,7 @@ impl CallResults {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let machine = &self.machine;
-        writeln!(
-            out,
-            "{}, {} processors{}, Linux {}, load {:.1}; commit {}",
-            machine.processor,
-            machine.processors,
-            if machine.virtual_machine {
-                " (virtual)"
-            } else {
-                ""
-            },
-            machine.kernel,
-            machine.load_at_start,
-            self.commit
-        )?;
+        writeln!(out, "{}", self.measured)?;
         for found in &self.capacity {
             let limit = found.limit.unwrap_or("the number of steps");
             writeln!(

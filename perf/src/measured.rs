@@ -1,0 +1,87 @@
+//! Where, of what and when something was measured: what every file of results begins with.
+
+use std::fmt::{self, Display};
+use std::fs;
+
+use serde::Serialize;
+
+/// Where, of what and when.
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Measured {
+    /// Where.
+    pub machine: Machine,
+    /// Of what: the commit that was built, with `-dirty` when the tree had changes.
+    pub commit: String,
+    /// When, as the caller wrote it.
+    pub date: String,
+}
+
+impl Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; commit {}", self.machine, self.commit)
+    }
+}
+
+/// The machine that measured.
+#[derive(Clone, Default, Debug, Serialize)]
+pub struct Machine {
+    /// Processor model.
+    pub processor: String,
+    /// Processors that this program may use.
+    pub processors: usize,
+    /// Whether it is a virtual machine.
+    pub virtual_machine: bool,
+    /// Kernel release.
+    pub kernel: String,
+    /// The largest receive buffer that the kernel grants, in bytes.
+    pub rmem_max: u64,
+    /// Load average over a minute, when the measurement began: other work on the machine.
+    pub load_at_start: f64,
+}
+
+impl Machine {
+    /// Asks the kernel.
+    #[must_use]
+    pub fn this() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let field = |name: &str| {
+            cpuinfo
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.split_once(':'))
+                .map(|(_, value)| value.trim().to_owned())
+        };
+        let first = |text: String| {
+            text.split_whitespace()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Self {
+            processor: field("model name").unwrap_or_default(),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            virtual_machine: field("flags")
+                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            rmem_max: first(read("/proc/sys/net/core/rmem_max"))
+                .parse()
+                .unwrap_or(0),
+            load_at_start: first(read("/proc/loadavg")).parse().unwrap_or(0.0),
+        }
+    }
+}
+
+impl Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.virtual_machine {
+            " (virtual)"
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "{}, {} processors{kind}, Linux {}, load {:.1}",
+            self.processor, self.processors, self.kernel, self.load_at_start
+        )
+    }
+}
