@@ -19,7 +19,7 @@ use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::stun_write::{Role, binding_request, binding_success};
 use firsthop_shared::token::{self, Route};
 use firsthop_signaling::fragment;
-use firsthop_transceiver::audio::Codec;
+use firsthop_transceiver::audio::{Codec, OpusMode};
 use firsthop_transceiver::backend::Opened;
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::EndReason;
@@ -90,6 +90,7 @@ impl Stage {
                 Some(Codec::Pcmu),
                 Some(Codec::Pcma),
             ][usize::from(kind >> 1 & 3)],
+            opus: OpusMode::default(),
         };
         let identity = Identity::process().expect("an identity");
         let mut out = Outbox::default();

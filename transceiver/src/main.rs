@@ -107,6 +107,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             capacity: config.sessions_per_worker,
             networks: config.networks.clone(),
             lifetimes: config.lifetimes,
+            opus: config.opus,
             directory: directory.clone(),
             epoch,
         };

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
-use crate::audio::{ConversationCounters, Turns};
+use crate::audio::{Coding, ConversationCounters, Turns};
 use crate::backend;
 use crate::life::{EndReason, Phase, State};
 use crate::limits;
@@ -120,6 +120,10 @@ impl Collector for Workers {
         }
         for (at, (name, help)) in Turns::SUMS.into_iter().enumerate() {
             let samples = self.each(|s, out| out(None, &s.turns[at]));
+            family(&mut encoder, name, help, MetricType::Counter, &samples)?;
+        }
+        for (at, (name, help)) in Coding::SUMS.into_iter().enumerate() {
+            let samples = self.each(|s, out| out(None, &s.coding[at]));
             family(&mut encoder, name, help, MetricType::Counter, &samples)?;
         }
         for (at, (name, help)) in QualitySummary::SUMS.into_iter().enumerate() {
@@ -291,6 +295,7 @@ mod tests {
         stats[1].quality[1].store(8, Relaxed);
         stats[0].setup_calls[Phase::Dtls as usize].store(9, Relaxed);
         stats[1].turns[0].store(10, Relaxed);
+        stats[0].coding[3].store(11, Relaxed);
         stats[1].backend.connected(Duration::from_millis(40));
         stats[0].backend.answered(Duration::from_millis(500));
         stats[1].backend.lost(&backend::Loss {
@@ -314,6 +319,7 @@ mod tests {
             "firsthop_transceiver_setup_calls_total{worker=\"0\",phase=\"dtls\"} 9",
             "firsthop_transceiver_setup_milliseconds_total{worker=\"1\",phase=\"audio_out\"} 0",
             "firsthop_transceiver_barge_ins_total{worker=\"1\"} 10",
+            "firsthop_transceiver_encode_microseconds_total{worker=\"0\"} 11",
             "firsthop_transceiver_backend_connect_seconds_bucket{le=\"0.05\",worker=\"1\"} 1",
             "firsthop_transceiver_backend_connect_seconds_count{worker=\"1\"} 1",
             "firsthop_transceiver_backend_first_audio_seconds_sum{worker=\"0\"} 0.5",

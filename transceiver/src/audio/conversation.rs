@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
+use super::coding::Coding;
 use super::encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
 use super::g711::{self, Law};
 use super::loss::ExpectedLoss;
@@ -61,6 +62,8 @@ pub struct ConversationCounters {
     pub unencoded: u64,
     /// Interruptions, and the queue towards the client.
     pub turns: Turns,
+    /// What codecs did.
+    pub coding: Coding,
 }
 
 impl ConversationCounters {
@@ -209,7 +212,12 @@ impl Conversation {
     pub fn poll_packet(&mut self, now: Instant) -> Option<RtpOut> {
         let frame = self.next_frame(now)?;
         let length = match &mut self.form {
-            Form::Pcm(encoder) => match encoder.encode(&frame.pcm, &mut self.payload) {
+            Form::Pcm(encoder) => match self
+                .counters
+                .coding
+                .encoded
+                .timed(|| encoder.encode(&frame.pcm, &mut self.payload))
+            {
                 Ok(length) => length,
                 Err(_) => {
                     self.counters.unencoded += 1;
@@ -314,6 +322,10 @@ impl Conversation {
             uplink: self.uplink.counters(),
             playout: self.playout.counters(),
             dropped_events: self.events.lost(),
+            coding: Coding {
+                decoded: self.uplink.decoding(),
+                ..self.counters.coding
+            },
             ..self.counters
         }
     }

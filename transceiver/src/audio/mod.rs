@@ -14,6 +14,7 @@
 
 mod backend;
 mod codec;
+mod coding;
 mod conceal;
 mod conversation;
 mod decode;
@@ -34,10 +35,11 @@ mod waiting;
 
 pub use backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 pub use codec::{Codec, CodecError, MAX_PACKET};
+pub use coding::{Coding, Work};
 pub use conversation::{Conversation, ConversationCounters, ConversationSettings, RtpOut};
 pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
-pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD};
+pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD, OpusMode};
 pub use events::Ids;
 pub(crate) use events::{OutputBuffer, client_error, event, output_audio_buffer, server_error};
 pub use g711::Law;

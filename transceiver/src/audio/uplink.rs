@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::codec::{Codec, CodecError};
+use super::coding::Work;
 use super::decode::{Decoder, Origin};
 use super::g711::Law;
 use super::reorder::{Pushed, Released, Reorder, ReorderCounters};
@@ -81,6 +82,7 @@ pub struct Uplink {
     rate: u32,
     reorder: Reorder<Held>,
     decoder: Decoder,
+    decoding: Work,
     /// What the last poll returned.
     pcm: Vec<i16>,
     /// Timestamp right after the last sample given out.
@@ -127,6 +129,7 @@ impl Uplink {
             rate: decoder.sample_rate(),
             reorder: Reorder::new(),
             decoder,
+            decoding: Work::default(),
             pcm: Vec::new(),
             expected: None,
             lost: 0,
@@ -177,6 +180,11 @@ impl Uplink {
         }
     }
 
+    /// What was decoded, and how long that took.
+    pub fn decoding(&self) -> Work {
+        self.decoding
+    }
+
     /// What happened since the stream began.
     pub fn counters(&self) -> UplinkCounters {
         UplinkCounters {
@@ -197,7 +205,8 @@ impl Uplink {
         let samples = self.codec.duration(&held.payload).unwrap_or(FRAME);
         self.reached = Some(begin + FRAME_TIME * samples as u32 / FRAME as u32);
         self.fill_hole(held, lost);
-        let samples = match self.decoder.decode(&held.payload, &mut self.pcm) {
+        let decode = || self.decoder.decode(&held.payload, &mut self.pcm);
+        let samples = match self.decoding.timed(decode) {
             Ok(samples) => samples,
             Err(_) => {
                 self.counters.malformed += 1;
@@ -239,7 +248,9 @@ impl Uplink {
         } else {
             let before = self.pcm.len();
             // Concealing without a packet cannot fail: the sizes are the codec's own.
-            let _ = self.decoder.fill(fill, None, &mut self.pcm);
+            let _ = self
+                .decoding
+                .timed(|| self.decoder.fill(fill, None, &mut self.pcm));
             self.counters.filled += self.counted(self.pcm.len() - before);
         }
     }
@@ -247,7 +258,8 @@ impl Uplink {
     fn conceal(&mut self, samples: usize, next: Option<&[u8]>) {
         let before = self.pcm.len();
         // An error means that `next` is malformed: it is counted when it is decoded.
-        if let Ok(Origin::Recovered) = self.decoder.fill(samples, next, &mut self.pcm) {
+        let fill = || self.decoder.fill(samples, next, &mut self.pcm);
+        if let Ok(Origin::Recovered) = self.decoding.timed(fill) {
             self.counters.recovered += 1;
         }
         self.counters.concealed += self.counted(self.pcm.len() - before);
@@ -272,7 +284,8 @@ impl Uplink {
             self.idle = None;
         }
         let frame = self.frame();
-        if !dtx || self.decoder.fill(frame, None, &mut self.pcm).is_err() {
+        let fill = || self.decoder.fill(frame, None, &mut self.pcm);
+        if !dtx || self.decoding.timed(fill).is_err() {
             self.pcm.resize(frame, 0);
         }
         self.counters.filled += FRAME as u64;

@@ -26,7 +26,7 @@ use firsthop_shared::token::{IcePassword, Ufrag};
 use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
-use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters};
+use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters, OpusMode};
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
@@ -95,6 +95,8 @@ pub struct NewSession<'a> {
     pub kind: CallKind,
     /// The codec that is taken when the client offers it; otherwise, and without one, the best that it offers.
     pub codec: Option<Codec>,
+    /// How Opus is encoded for it.
+    pub opus: OpusMode,
 }
 
 /// A packet of the client's, as a record brought it.

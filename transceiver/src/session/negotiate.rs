@@ -73,7 +73,7 @@ impl Session {
             paths: Paths::default(),
             checks: Checks::default(),
             channel,
-            voice: Voice::new(open(codec), codec, new.seed),
+            voice: Voice::new(open(codec), codec, new.opus, new.seed),
             quality: Quality::new(codec.clock_rate()),
             rtcp: Bucket::full(limits::RTCP_PER_SEC, limits::RTCP_BURST, now),
             life: Life::new(now),

@@ -9,7 +9,7 @@ use str0m::rtp::{RtpPacket, RtpWrite, Ssrc};
 
 use crate::audio::{
     BackendEnd, BackendReport, Codec, CodecError, Conversation, ConversationCounters,
-    ConversationSettings, EncoderSettings, RtpIn, Tap,
+    ConversationSettings, OpusMode, RtpIn, Tap,
 };
 use crate::backend::Opened;
 use crate::limits;
@@ -51,10 +51,10 @@ struct Media {
 
 impl Voice {
     /// Everything random about the session's audio comes from `seed`.
-    pub(super) fn new(opened: Opened, codec: Codec, seed: u64) -> Self {
+    pub(super) fn new(opened: Opened, codec: Codec, opus: OpusMode, seed: u64) -> Self {
         let settings = ConversationSettings {
             codec,
-            encoder: EncoderSettings::default(),
+            encoder: opus.into(),
             playout: opened.playout,
         };
         // RFC 3550 section 5.1: random starts. Above 32,767 a sequence number could wrap before the client has seen one.

@@ -119,6 +119,7 @@ impl Core {
             idle: lifetimes.idle,
             kind: spec.kind,
             codec: app.codec(),
+            opus: self.settings.opus,
         };
         let made = catch_unwind(AssertUnwindSafe(|| {
             Session::create(identity, new, open, now, outbox)

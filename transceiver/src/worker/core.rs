@@ -16,6 +16,7 @@ use super::command::Directory;
 use super::egress::Egress;
 use super::farewell::guarded;
 use super::stats::Counters;
+use crate::audio::OpusMode;
 use crate::backend::{Backends, Echoes};
 use crate::dtls::Identity;
 use crate::hops::Destination;
@@ -45,6 +46,8 @@ pub struct CoreSettings {
     pub networks: Networks,
     /// How long its sessions may take.
     pub lifetimes: Lifetimes,
+    /// How Opus is encoded.
+    pub opus: OpusMode,
     /// Where sessions are looked up by the control server.
     pub directory: Directory,
     /// The grid of audio deadlines begins here, and so do seconds.

@@ -54,6 +54,7 @@ impl Rig {
             capacity,
             networks: Networks::parse("10.0.0.0/8").expect("networks"),
             lifetimes: Lifetimes::default(),
+            opus: OpusMode::default(),
             directory: Directory::default(),
             epoch: now,
         };

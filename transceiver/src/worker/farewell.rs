@@ -59,6 +59,9 @@ impl Core {
         for (sum, addend) in self.counters.turns.iter_mut().zip(audio.turns.addends()) {
             *sum += addend;
         }
+        for (sum, addend) in self.counters.coding.iter_mut().zip(audio.coding.addends()) {
+            *sum += addend;
+        }
         let quality = &summary.quality;
         for (sum, addend) in self.counters.quality.iter_mut().zip(quality.addends()) {
             *sum += addend;
@@ -85,7 +88,7 @@ impl Core {
             concealed_samples = audio.uplink.concealed,
             overrun_samples = audio.overrun,
             dropped_events = audio.dropped_events,
-            turns = %audio.turns,
+            turns = %format_args!("{} {}", audio.turns, audio.coding),
             recovered = audio.uplink.recovered,
             rtt_ms = quality.rtt_ms,
             jitter_down_ms = quality.jitter_down_ms,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::audio::{ConversationCounters, Turns};
+use crate::audio::{Coding, ConversationCounters, Turns};
 use crate::backend::BackendStats;
 use crate::life::{EndReason, Phase, State};
 use crate::reason::{Drops, Reason};
@@ -32,6 +32,8 @@ pub struct Counters {
     pub setup_ms: [u64; Phase::ALL.len()],
     /// What was said in calls that have ended, in the order of [`Turns::SUMS`].
     pub turns: [u64; Turns::SUMS.len()],
+    /// What codecs did in calls that have ended, in the order of [`Coding::SUMS`].
+    pub coding: [u64; Coding::SUMS.len()],
     /// Sessions now, by state.
     pub states: [u64; State::ALL.len()],
     /// Trunk datagrams received.
@@ -75,6 +77,8 @@ macro_rules! published {
             pub setup_ms: [AtomicU64; Phase::ALL.len()],
             /// The worker's `turns`.
             pub turns: [AtomicU64; Turns::SUMS.len()],
+            /// The worker's `coding`.
+            pub coding: [AtomicU64; Coding::SUMS.len()],
             /// The worker's `states`.
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
@@ -87,13 +91,14 @@ macro_rules! published {
             /// Makes the counters visible.
             pub fn publish(&self, counters: &Counters, drops: &Drops) {
                 $(self.$name.store(counters.$name, Relaxed);)*
-                let arrays: [(&[AtomicU64], &[u64]); 7] = [
+                let arrays: [(&[AtomicU64], &[u64]); 8] = [
                     (&self.ended, &counters.ended),
                     (&self.audio, &counters.audio),
                     (&self.quality, &counters.quality),
                     (&self.setup_calls, &counters.setup_calls),
                     (&self.setup_ms, &counters.setup_ms),
                     (&self.turns, &counters.turns),
+                    (&self.coding, &counters.coding),
                     (&self.states, &counters.states),
                 ];
                 for (to, from) in arrays.into_iter().flat_map(|(to, from)| to.iter().zip(from)) {

@@ -1,9 +1,10 @@
 use firsthop_transceiver::audio::{
-    Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PACKET, Origin, SAMPLE_RATE,
+    Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PACKET, MAX_PAYLOAD, OpusMode, Origin,
+    SAMPLE_RATE,
 };
 use proptest::prelude::*;
 
-use crate::audio::signals::{aligned, correlation, encoded, ms, rms, speech};
+use crate::audio::signals::{aligned, correlation, encoded, frames, ms, rms, speech};
 
 fn encode(pcm: &[i16], settings: EncoderSettings) -> Vec<Vec<u8>> {
     encoded(Codec::Opus, settings, pcm)
@@ -139,6 +140,33 @@ fn loss_settings_change_at_runtime_and_are_capped() {
     for percent in [0, 5, 100, 255, 0] {
         encoder.set_expected_loss(percent).unwrap();
     }
+}
+
+/// RFC 6716, table 2: from configuration 16 on a packet has no model of the voice, before that it may carry forward error correction.
+#[test]
+fn the_light_mode_leaves_the_voice_model_out_unless_packets_are_lost() {
+    let speech = speech(ms(6_000));
+    let mut encoder = Encoder::new(Codec::Opus, OpusMode::Light.into()).unwrap();
+    let mut decoder = Decoder::new(Codec::Opus).unwrap();
+    let mut payload = [0; MAX_PAYLOAD];
+    let (mut modelled, mut with_fec, mut heard) = ([0; 3], [0; 3], Vec::new());
+    for (n, frame) in frames(&speech).iter().enumerate() {
+        let third = n / 100;
+        if n % 100 == 0 {
+            encoder.set_expected_loss([0, 10, 0][third]).unwrap();
+        }
+        let length = encoder.encode(frame, &mut payload).unwrap();
+        let payload = &payload[..length];
+        // A change of the mode takes a few frames.
+        if n % 100 >= 10 {
+            modelled[third] += usize::from(payload[0] >> 3 < 16);
+            with_fec[third] += usize::from(Codec::Opus.has_fec(payload));
+        }
+        decoder.decode(payload, &mut heard).unwrap();
+    }
+    assert_eq!(modelled, [0, 90, 0]);
+    assert!(with_fec[1] > 10, "{with_fec:?}");
+    assert!(aligned(&speech[..100 * FRAME], &heard, ms(20)).0 > 0.9);
 }
 
 #[test]

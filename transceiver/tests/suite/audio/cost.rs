@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_transceiver::audio::{
     Codec, Conversation, ConversationSettings, Decoder, Echo, Encoder, EncoderSettings,
-    MAX_PAYLOAD, Reorder, RtpIn, VoiceDetector, VoiceSettings,
+    MAX_PAYLOAD, OpusMode, Reorder, RtpIn, VoiceDetector, VoiceSettings,
 };
 
 use crate::audio::signals::{frames, ms, speech};
@@ -43,15 +43,23 @@ fn cpu_time() -> Duration {
 fn cost_of_each_part_of_a_call() {
     let talk = talk();
     let mut payload = [0; MAX_PAYLOAD];
-    for (complexity, expected_loss) in [(0, 0), (5, 0), (5, 10), (10, 0)] {
+    for (mode, complexity, expected_loss) in [
+        (OpusMode::Speech, 0, 0),
+        (OpusMode::Speech, 5, 0),
+        (OpusMode::Speech, 6, 0),
+        (OpusMode::Speech, 6, 10),
+        (OpusMode::Speech, 10, 0),
+        (OpusMode::Light, 6, 0),
+        (OpusMode::Light, 6, 10),
+    ] {
         let settings = EncoderSettings {
             complexity,
             expected_loss,
-            ..EncoderSettings::default()
+            ..mode.into()
         };
         let mut encoder = Encoder::new(Codec::Opus, settings).unwrap();
         report(
-            &format!("encode, complexity {complexity}, loss {expected_loss} %"),
+            &format!("encode, {mode:?}, complexity {complexity}, loss {expected_loss} %"),
             talk.len(),
             || {
                 for frame in &talk {

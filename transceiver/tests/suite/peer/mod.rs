@@ -15,7 +15,8 @@ use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{self, Route};
 use firsthop_transceiver::audio::{
-    Backend, Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD, PlayoutSettings,
+    Backend, Codec, Decoder, Encoder, EncoderSettings, FRAME, MAX_PAYLOAD, OpusMode,
+    PlayoutSettings,
 };
 use firsthop_transceiver::backend::Opened;
 use firsthop_transceiver::dtls::Identity;
@@ -224,6 +225,7 @@ fn make_session_to(
         idle: None,
         kind: CallKind::Realtime,
         codec: None,
+        opus: OpusMode::default(),
     };
     edit(&mut new);
     let mut out = Outbox::default();
