@@ -299,6 +299,7 @@ impl Lab {
             ("cores", format!("{processor}-{processor}")),
             ("internal-mtu", options.mtu.to_string()),
             ("flows-per-core", options.flows.to_string()),
+            ("drain", "0".to_owned()),
             ("spin", if options.spin { "on" } else { "off" }.to_owned()),
         ] {
             command.arg(format!("--{name}={value}"));

@@ -1,7 +1,7 @@
 //! Health and metrics, on a thread of their own with a tokio runtime: never on a packet core.
 //!
 //! `/healthz` answers while the process lives, `/readyz` says whether every core receives (a lost core stops all of them for
-//! a moment), and `/metrics` reads what the cores publish ten times a second; a group that was built anew counts from zero,
+//! a moment) and the relay is not about to end, and `/metrics` reads what the cores publish ten times a second; a group that was built anew counts from zero,
 //! as after a restart. The same thread reads changed files again.
 
 use std::fmt;
@@ -84,6 +84,9 @@ pub async fn serve(
 }
 
 async fn ready(State(pages): State<Arc<Pages>>) -> (StatusCode, String) {
+    if pages.roster.stopping() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
+    }
     let (armed, expected) = (pages.roster.armed(), pages.roster.expected());
     let status = if armed == expected {
         StatusCode::OK

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, ValueEnum};
@@ -20,7 +21,7 @@ use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 
-use crate::limits::{LISTEN_MAX, MTU_MAX, MTU_MIN};
+use crate::limits::{DRAIN_DEFAULT, DRAIN_MAX, LISTEN_MAX, MTU_MAX, MTU_MIN};
 use crate::system;
 
 /// Routes WebRTC packets between clients and the transceivers that own their sessions.
@@ -107,6 +108,10 @@ pub struct Settings {
         default_value = "127.0.0.1:9101"
     )]
     pub admin: SocketAddr,
+    /// How long flows are forwarded after SIGTERM, in seconds. /readyz says 503 meanwhile, and the relay ends early when no flow is left.
+    /// 0 ends it at once, and so do SIGINT and a second SIGTERM.
+    #[arg(long, env = "FIRSTHOP_DRAIN", value_name = "SECONDS", default_value_t = DRAIN_DEFAULT.as_secs())]
+    pub drain: u64,
     /// Whether a core polls for a moment before it sleeps.
     #[arg(
         long,
@@ -176,6 +181,8 @@ pub struct Config {
     pub steering_seed: u32,
     /// Admin address.
     pub admin: SocketAddr,
+    /// How long flows are forwarded after SIGTERM.
+    pub drain: Duration,
     /// Whether cores poll before they sleep.
     pub spin: bool,
     /// The keyring as it is now.
@@ -259,6 +266,7 @@ impl Config {
             trunks: TRUNKS_DEFAULT,
             steering_seed: settings.steering_seed,
             admin: settings.admin,
+            drain: Duration::from_secs(settings.drain),
             spin: settings.spin == Switch::On,
             keyring: Arc::new(keyring),
         };
@@ -428,6 +436,13 @@ fn check_numbers(settings: &Settings) -> Result<(), SettingError> {
             "--linger",
             format!("{} microseconds are heard", settings.linger),
             format!("choose 0 to {LINGER_MAX}"),
+        );
+    }
+    if settings.drain > DRAIN_MAX.as_secs() {
+        return refuse(
+            "--drain",
+            format!("{} seconds are longer than anybody waits", settings.drain),
+            format!("choose 0 to {}", DRAIN_MAX.as_secs()),
         );
     }
     if let Some(mtu) = settings.internal_mtu

@@ -78,6 +78,9 @@ pub const COUNTERS: &[Value] = values! {
     "sleeps", "Turns that waited for a packet", |s| s.sleeps;
 };
 
+/// The row of [`GAUGES`] that holds the number of flows.
+const FLOWS: usize = 0;
+
 /// What goes up and down.
 pub const GAUGES: &[Value] = values! {
     "flows", "Flows in the table", |s| u64::from(s.flows.flows);
@@ -179,6 +182,12 @@ impl Published {
         self.gauges[row].load(Ordering::Relaxed)
     }
 
+    /// The published number of flows.
+    #[must_use]
+    pub fn flows(&self) -> u64 {
+        self.gauge(FLOWS)
+    }
+
     /// How often something was dropped for a reason.
     #[must_use]
     pub fn drops(&self, reason: Reason) -> u64 {
@@ -227,12 +236,16 @@ mod tests {
         published.publish(&Snapshot {
             router: &router,
             ring: &ring,
-            flows: FlowCounts::default(),
+            flows: FlowCounts {
+                flows: 7,
+                ..FlowCounts::default()
+            },
             trunks: 3,
             turns: 0,
             sleeps: 0,
         });
         assert_eq!(published.drops(Reason::SendQueueFull), 3);
+        assert_eq!(published.flows(), 7);
         let row = COUNTERS
             .iter()
             .position(|v| v.name == "client_packets_sent")

@@ -10,6 +10,7 @@
 //!
 //! - [`config`]: settings, checked before anything starts; [`system`]: what the machine must give;
 //! - [`relay`]: starts and stops everything; `group`: the cores; [`rebuilds`]: how often they start anew after a loss;
+//!   [`drain`]: how a graceful stop goes;
 //! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
@@ -20,6 +21,7 @@ pub mod admin;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod drain;
 mod group;
 pub mod lateness;
 pub mod limits;

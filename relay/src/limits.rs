@@ -124,6 +124,13 @@ pub const REBUILD_WINDOW: Duration = Duration::from_secs(60);
 /// How long cores that were asked to stop may take: a turn, and what the kernel needs to let go of a ring.
 pub const CORES_STOP: Duration = Duration::from_secs(2);
 
+/// How long a relay forwards after SIGTERM unless set: two looks of a usual health check at `/readyz`, and within the 30 s that
+/// Kubernetes gives by default.
+pub const DRAIN_DEFAULT: Duration = Duration::from_secs(25);
+
+/// The longest time that can be set for it.
+pub const DRAIN_MAX: Duration = Duration::from_secs(3_600);
+
 /// How long the path MTU to an owner is believed before the kernel is asked again.
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
 

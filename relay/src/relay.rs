@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::admin::{self, Reload};
 use crate::config::{Config, Files};
+use crate::drain::{Drain, Next};
 use crate::group::Group;
 use crate::limits::{CORES_STOP, REBUILD_WINDOW, REBUILDS_MAX};
 use crate::rebuilds::Rebuilds;
@@ -121,6 +122,10 @@ impl RelayError {
         }
     }
 
+    fn no_thread() -> Self {
+        Self::AdminLost("no thread is left".to_owned())
+    }
+
     /// A core ended by a panic, with what `catch_unwind` says of it.
     pub(crate) fn panicked(core: usize, panic: &(dyn Any + Send)) -> Self {
         Self::CoreLost {
@@ -155,10 +160,19 @@ pub(crate) enum Event {
         /// Why.
         error: RelayError,
     },
-    /// SIGTERM or SIGINT.
-    Signal,
+    /// Somebody asks the relay to end.
+    Signal(Signal),
     /// The admin thread ended.
     AdminEnded(String),
+}
+
+/// How the relay is asked to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Signal {
+    /// SIGTERM, by a supervisor: gracefully.
+    Terminate,
+    /// SIGINT, by a person: at once.
+    Interrupt,
 }
 
 /// A relay whose threads run.
@@ -251,7 +265,7 @@ impl Relay {
         while missing > 0 {
             match self.next_event()? {
                 Event::Armed { .. } => missing -= 1,
-                Event::Signal => return Ok(false),
+                Event::Signal(_) => return Ok(false),
                 Event::CoreEnded { error, .. } => return Err(error),
                 Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
@@ -259,15 +273,20 @@ impl Relay {
         Ok(true)
     }
 
-    /// Waits until a signal asks to stop. Meanwhile, builds the group anew when a core is lost.
+    /// Waits until a signal asks to stop, and has taken its effect: after SIGTERM the relay is not ready any more, and forwards
+    /// until its [`Drain`] is over. Meanwhile, builds the group anew when a core is lost.
     ///
     /// # Errors
     /// Something ended by itself, and cannot be mended.
     pub fn wait_signal(&mut self) -> Result<(), RelayError> {
         // While a group is being built: since when, and how many of its cores do not receive yet.
         let mut building: Option<(Instant, usize)> = None;
+        let mut drain: Option<Drain> = None;
         loop {
-            match self.next_event()? {
+            let Some(event) = self.next_event_of(drain.as_mut())? else {
+                return Ok(());
+            };
+            match event {
                 Event::Armed { group } if group == self.group.number() => {
                     let Some((since, missing)) = &mut building else {
                         continue;
@@ -281,10 +300,16 @@ impl Relay {
                 Event::CoreEnded { group, core, error } if group == self.group.number() => {
                     building = Some((Instant::now(), self.group.cores()));
                     self.rebuild(core, error)?;
+                    drain.iter_mut().for_each(Drain::flows_lost);
                 }
                 // A core of a group that is gone.
                 Event::Armed { .. } | Event::CoreEnded { .. } => {}
-                Event::Signal => return Ok(()),
+                Event::Signal(Signal::Terminate)
+                    if drain.is_none() && !self.config.drain.is_zero() =>
+                {
+                    drain = Some(self.begin_drain());
+                }
+                Event::Signal(_) => return Ok(()),
                 Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
         }
@@ -292,6 +317,7 @@ impl Relay {
 
     /// Stops the cores after their turn, then the admin thread.
     pub fn stop(mut self) {
+        self.roster.set_stopping();
         if let Err(error) = self.group.stop() {
             warn!(%error, "stopping without waiting for the rest");
         }
@@ -329,10 +355,40 @@ impl Relay {
         Ok(())
     }
 
+    /// Says that the relay is about to end, and begins to wait until nobody needs it.
+    fn begin_drain(&self) -> Drain {
+        self.roster.set_stopping();
+        info!(
+            seconds = self.config.drain.as_secs(),
+            flows = self.roster.flows(),
+            "draining"
+        );
+        Drain::new(self.start.elapsed(), self.config.drain)
+    }
+
+    /// The next event, or nothing once the drain is over, if there is one.
+    fn next_event_of(&self, drain: Option<&mut Drain>) -> Result<Option<Event>, RelayError> {
+        let Some(drain) = drain else {
+            return self.next_event().map(Some);
+        };
+        loop {
+            let time = match drain.next(self.start.elapsed(), self.roster.flows()) {
+                Next::Wait(time) => time,
+                end => {
+                    info!(flows_left = end == Next::Late, "drained");
+                    return Ok(None);
+                }
+            };
+            match self.events.recv_timeout(time) {
+                Ok(event) => return Ok(Some(event)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(RelayError::no_thread()),
+            }
+        }
+    }
+
     fn next_event(&self) -> Result<Event, RelayError> {
-        self.events
-            .recv()
-            .map_err(|_| RelayError::AdminLost("no thread is left".to_owned()))
+        self.events.recv().map_err(|_| RelayError::no_thread())
     }
 }
 
@@ -362,10 +418,10 @@ async fn report_signals(events: Sender<Event>) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        let _ = events.send(Event::Signal);
+        let signal = tokio::select! {
+            _ = terminate.recv() => Signal::Terminate,
+            _ = interrupt.recv() => Signal::Interrupt,
+        };
+        let _ = events.send(Event::Signal(signal));
     }
 }

@@ -4,7 +4,7 @@
 //! else, because a descriptor that somebody kept would hold the group's addresses.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firsthop_shared::keyring::DataKeyring;
@@ -39,6 +39,7 @@ pub struct GroupView {
 #[derive(Debug)]
 pub struct Roster {
     expected: usize,
+    stopping: AtomicBool,
     rebuilds: AtomicU64,
     present: Mutex<Present>,
 }
@@ -55,6 +56,7 @@ impl Roster {
     pub fn new(expected: usize, keyring: Arc<DataKeyring>) -> Self {
         Self {
             expected,
+            stopping: AtomicBool::new(false),
             rebuilds: AtomicU64::new(0),
             present: Mutex::new(Present {
                 keyring,
@@ -74,6 +76,24 @@ impl Roster {
     pub fn armed(&self) -> usize {
         let group = self.group();
         group.cores.iter().filter(|c| c.published.armed()).count()
+    }
+
+    /// The relay is about to end: whoever asks whether it is ready hears no from now on.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether the relay is about to end.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// How many flows all cores have together, as they published last.
+    #[must_use]
+    pub fn flows(&self) -> u64 {
+        let group = self.group();
+        group.cores.iter().map(|core| core.published.flows()).sum()
     }
 
     /// How often the group has been built anew.

@@ -251,6 +251,7 @@ fn relay_settings(plan: &StackPlan, place: Place) -> Settings {
         ("admin", place.admin.to_string()),
         ("cores", format!("{processor}-{processor}")),
         ("spin", "off".to_owned()),
+        ("drain", "0".to_owned()),
     ]
 }
 

@@ -12,5 +12,6 @@ mod ring;
 mod routing;
 mod settings;
 mod steering;
+mod stopping;
 mod syscalls;
 mod testbed;

@@ -99,6 +99,11 @@ fn a_cluster_that_is_no_number() {
 }
 
 #[test]
+fn a_drain_that_nobody_waits_for() {
+    refused("--drain", "3601", &["3601", "choose 0 to 3600"]);
+}
+
+#[test]
 fn a_listen_address_that_is_none() {
     refused(
         "--listen",

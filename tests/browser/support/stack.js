@@ -90,7 +90,7 @@ export class Stack {
 
   async startRelay() {
     // There are few cores where tests run: an idle relay shall not spin on one.
-    await this.#launch('relay', { listen: `${ADDRESS}:${UDP_PORT}`, cores: '1', spin: 'off' });
+    await this.#launch('relay', { listen: `${ADDRESS}:${UDP_PORT}`, cores: '1', spin: 'off', drain: '0' });
   }
 
   /** Ends the relay as a crash would. */

@@ -60,6 +60,8 @@ class Stack:
             ],
             "cores": "1",
             "spin": "off",
+            # A test that means to drain says so.
+            "drain": "0",
         }
         self.transceiver_settings: dict[str, str | Sequence[str]] = {
             "workers": "1",

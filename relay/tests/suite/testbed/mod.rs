@@ -125,6 +125,8 @@ impl Testbed {
             ("--internal-networks", self.internal_networks()),
             ("--admin", self.admin().to_string()),
             ("--log-format", "text".to_owned()),
+            // A test that means to drain says so.
+            ("--drain", "0".to_owned()),
         ]
     }
 

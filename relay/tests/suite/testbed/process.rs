@@ -98,14 +98,20 @@ impl RelayProcess {
     }
 
     /// Stops the relay as an operator would: it ends with status 0, and has logged no warning.
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(self) {
         self.signal("TERM");
+        self.ended_well();
+    }
+
+    /// Waits until the relay has ended by itself: with status 0, and no warning in its log, which is returned.
+    pub(crate) fn ended_well(mut self) -> String {
         let status = self.wait();
         let log = self.log();
         assert!(status.success(), "the relay ended with {status}:\n{log}");
         for word in ["WARN", "ERROR", "panicked"] {
             assert!(!log.contains(word), "the relay logged a {word}:\n{log}");
         }
+        log
     }
 
     fn wait(&mut self) -> ExitStatus {
