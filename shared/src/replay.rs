@@ -66,6 +66,46 @@ impl Window {
     }
 }
 
+/// What a filter knows of one sender, apart from the filter: for the process that takes its place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SenderState {
+    boot: BootId,
+    highest: u32,
+    idle_secs: u32,
+    seen: [u64; WORDS],
+}
+
+impl SenderState {
+    /// Length of the encoded form, in bytes: boot id, highest sequence, idle seconds, the window's words, all big-endian.
+    pub const LEN: usize = 12 + 8 * WORDS;
+
+    /// The encoded form.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.boot.0.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.highest.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.idle_secs.to_be_bytes());
+        for (place, word) in bytes[12..].chunks_exact_mut(8).zip(self.seen) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the encoded form. Any bytes are one.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let number = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Self {
+            boot: BootId(number(0)),
+            highest: number(4),
+            idle_secs: number(8),
+            seen: std::array::from_fn(|i| word(12 + 8 * i)),
+        }
+    }
+}
+
 /// How many senders are compared when one has to make room: enough that one in use is practically never the oldest.
 const CANDIDATES: usize = 16;
 
@@ -131,6 +171,37 @@ impl ReplayFilter {
     #[must_use]
     pub fn senders(&self) -> usize {
         self.windows.len()
+    }
+
+    /// How many senders there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// What is known of each sender.
+    pub fn states(&self, now_secs: u32) -> impl Iterator<Item = SenderState> + '_ {
+        self.windows.iter().map(move |(boot, window)| SenderState {
+            boot: *boot,
+            highest: window.highest,
+            idle_secs: now_secs.saturating_sub(window.last_used),
+            seen: window.seen,
+        })
+    }
+
+    /// Takes over what another filter knew of a sender. Refuses one that is known here, or finds no room.
+    pub fn restore(&mut self, state: &SenderState, now_secs: u32) -> bool {
+        if self.windows.len() >= self.capacity || self.places.contains_key(&state.boot) {
+            return false;
+        }
+        self.places.insert(state.boot, self.windows.len() as u32);
+        let window = Window {
+            highest: state.highest,
+            seen: state.seen,
+            last_used: now_secs.saturating_sub(state.idle_secs),
+        };
+        self.windows.push((state.boot, window));
+        true
     }
 
     /// The place of the sender that was silent longest among the next few in turn.
@@ -215,6 +286,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_filter_that_takes_over_decides_as_the_one_before(
+            before in proptest::collection::vec((0u32..3, 0u32..3_000), 0..200),
+            after in proptest::collection::vec((0u32..4, 0u32..3_000), 1..200),
+        ) {
+            let mut first = ReplayFilter::with_capacity(3);
+            for (boot, sequence) in before {
+                first.accept(BootId(boot), sequence, 100);
+            }
+            let mut second = ReplayFilter::with_capacity(3);
+            for state in first.states(130) {
+                let state = SenderState::from_bytes(&state.to_bytes());
+                prop_assert!(second.restore(&state, 7));
+                prop_assert!(!second.restore(&state, 7), "it is known");
+            }
+            for (boot, sequence) in after {
+                let expected = first.accept(BootId(boot), sequence, 200);
+                prop_assert_eq!(second.accept(BootId(boot), sequence, 200), expected);
+            }
+        }
+
         #[test]
         fn no_sequence_passes_twice_and_recent_ones_pass_once(
             steps in proptest::collection::vec(0u32..3_000, 1..400)

@@ -52,6 +52,14 @@ impl Fifo {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
+    /// All nodes, the one that has waited longest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.oldest(), move |&node| {
+            let newer = self.links[node as usize].newer;
+            (newer != NONE).then_some(newer)
+        })
+    }
+
     /// Enters a node that is not in the queue; the caller has made room.
     pub(crate) fn push(&mut self, node: u32) {
         assert!(!self.is_full(), "a full queue must be drained first");
@@ -112,6 +120,7 @@ mod tests {
                 }
                 prop_assert_eq!(fifo.oldest(), model.front().copied());
                 prop_assert_eq!(fifo.len() as usize, model.len());
+                prop_assert!(fifo.iter().eq(model.iter().copied()));
             }
         }
     }

@@ -15,6 +15,7 @@
 //! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots. The table knows no trunk; claims that it
 //! removes are returned, for the router to give their trunks back.
 
+mod handover;
 mod key;
 mod slot;
 
@@ -29,6 +30,7 @@ use crate::limits::{
 use crate::trunks::TrunkId;
 use crate::wheel::Wheel;
 
+pub(crate) use handover::{ClaimImage, FlowImage};
 pub use key::Transport;
 pub(crate) use key::{FlowKey, HashedKey};
 pub(crate) use slot::Mark;

@@ -13,6 +13,7 @@
 //! - [`flows`] knows which sessions an address stands for, and how sure that is; `index`, `fifo` and `wheel` are its parts;
 //! - [`trunks`] packs, for the path sizes that `owners` remembers;
 //! - [`steering`] says which core a client's packets reach;
+//! - [`handover`] writes what a core leaves to its successor in another process, and reads it;
 //! - `budget` bounds what strangers may cost;
 //! - [`reason`] names why something was dropped, and counts;
 //! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
@@ -25,6 +26,7 @@ pub mod config;
 pub mod downlink;
 mod fifo;
 pub mod flows;
+pub mod handover;
 mod index;
 pub mod limits;
 mod owners;
@@ -39,6 +41,7 @@ mod wheel;
 pub use config::{ConfigError, IngressPath, Placement, RouterConfig, Seeds};
 pub use downlink::DownVerdict;
 pub use flows::{FlowCounts, Transport};
+pub use handover::{ImportError, Inherited};
 pub use reason::{Counters, Reason};
 pub use router::Router;
 pub use steering::{Instruction, Steering};

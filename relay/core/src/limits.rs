@@ -63,6 +63,9 @@ pub const VERIFICATIONS_PER_MS: u32 = 64;
 /// So many at once: what many clients that connect in one moment send.
 pub const VERIFICATIONS_BURST: u32 = 1_024;
 
+/// The pieces in which a file of flows is written and read, in bytes.
+pub const HANDOVER_BUFFER: usize = 256 * 1_024;
+
 /// Buckets of the expiry wheel.
 pub const WHEEL_BUCKETS: u32 = 32;
 

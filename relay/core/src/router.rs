@@ -26,7 +26,7 @@ use crate::uplink::Forward;
 pub struct Router {
     pub(crate) cluster: ClusterId,
     pub(crate) internal: Networks,
-    allow_internal_clients: bool,
+    pub(crate) allow_internal_clients: bool,
     /// By ingress id: one bit per transport and family that it can send to.
     pub(crate) paths: [u8; 256],
     pub(crate) placement: Option<Placement>,

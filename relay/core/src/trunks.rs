@@ -175,6 +175,24 @@ impl Trunks {
         (self.trunks.len() - self.free.len()) as u32
     }
 
+    /// How many trunks there can be.
+    pub(crate) fn capacity(&self) -> u16 {
+        self.capacity
+    }
+
+    /// The trunks that claims name: each slot, and where it leads.
+    pub(crate) fn claimed(&self) -> impl Iterator<Item = (usize, OwnerAddr, ShardId)> + '_ {
+        let trunks = self.trunks.iter().enumerate();
+        trunks
+            .filter(|(_, trunk)| trunk.claims > 0)
+            .map(|(slot, trunk)| (slot, trunk.owner, trunk.shard))
+    }
+
+    /// The slot of a claim's trunk.
+    pub(crate) fn slot_of(&self, id: TrunkId) -> usize {
+        usize::from(id.slot)
+    }
+
     /// Finds or makes the trunk of an owner's worker, and counts one claim on it. Nothing when all are taken.
     pub(crate) fn acquire(&mut self, owner: OwnerAddr, shard: ShardId) -> Option<TrunkId> {
         let slot = match self.find(owner, shard) {

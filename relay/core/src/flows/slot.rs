@@ -26,6 +26,16 @@ impl Mark {
         let hash = hasher.hash(&ufrag[..ufrag.len().min(UFRAG_LEN_IPV6)]) as u32;
         Self(NonZeroU32::new(hash).unwrap_or(NonZeroU32::MAX))
     }
+
+    /// The mark as a number, for a table with the same secret.
+    pub(super) fn to_raw(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The mark from the number that [`Mark::to_raw`] gave.
+    pub(super) fn from_raw(raw: NonZeroU32) -> Self {
+        Self(raw)
+    }
 }
 
 /// One flow: everything that a packet needs, in one cache line.

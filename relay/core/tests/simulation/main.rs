@@ -1,7 +1,7 @@
 //! A seeded simulation: millions of random steps of one relay core against a naive model of the same rules.
 //!
 //! Clients reuse ports, several sessions claim one address, valid requests come from borrowed addresses, trunk datagrams and
-//! whole relays are lost, verdicts outlive their trunks, records of old sessions arrive late and under stale handles, keys rotate, flows expire, and the tables
+//! whole relays are lost or hand over to a successor, verdicts outlive their trunks, records of old sessions arrive late and under stale handles, keys rotate, flows expire, and the tables
 //! are so small that they are full most of the time. After each step the fate of the packet and the claims at its address
 //! must be the model's; now and then everything is compared. Besides, as rules that the model must obey itself,
 //!
@@ -176,6 +176,7 @@ impl<'a> Simulation<'a> {
             975..990 => self.rubbish(),
             990..998 => self.rotate(),
             998 if self.rng.random_bool(0.2) => self.restart(),
+            999 if self.rng.random_bool(0.5) => self.hand_over(),
             _ => {
                 let key = self.key();
                 self.compare(&key);
@@ -430,6 +431,21 @@ impl<'a> Simulation<'a> {
         self.live.clear();
         self.last_datagram = None;
         self.totals.restarts += 1;
+    }
+
+    /// The relay leaves all that it knows to a successor with another set of random values: the model goes on as if nothing had been.
+    fn hand_over(&mut self) {
+        self.settle();
+        self.config.seeds.generation = self.rng.random();
+        self.config.seeds.hash = self.rng.random();
+        self.config.seeds.boot = self.rng.random();
+        let ring = Arc::clone(&self.population.rings[self.ring].1);
+        let before = self.relay.router.flow_counts();
+        let inherited = self.relay.hand_over(&self.config, ring);
+        assert_eq!((inherited.flows, inherited.left_out), (before.flows, 0));
+        assert_eq!(self.relay.router.flow_counts(), before);
+        self.compare_everything();
+        self.totals.handed_over += u64::from(before.flows);
     }
 
     /// Ends the life of a relay: what waits is sent, and everything is compared and added up.

@@ -93,6 +93,8 @@ pub(crate) struct Totals {
     pub(crate) oversize: u64,
     pub(crate) noted: u64,
     pub(crate) lost: u64,
+    /// Flows.
+    pub(crate) handed_over: u64,
 }
 
 impl Totals {
@@ -124,6 +126,7 @@ impl Totals {
             self.oversize,
             self.noted,
             self.lost,
+            self.handed_over,
             self.dropped(Reason::TrunkFull),
             self.dropped(Reason::TrunkGone),
         ];

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use firsthop_relay_core::{
-    BufferId, DownVerdict, Forward, IngressPath, Micros, Reason, Router, RouterConfig, Seeds, Span,
-    Transport, Verdict,
+    BufferId, DownVerdict, Forward, IngressPath, Inherited, Micros, Reason, Router, RouterConfig,
+    Seeds, Span, Transport, Verdict,
 };
 use firsthop_shared::address::{
     BootId, ClientAddr, ClusterId, FlowHandle, Hop, IngressId, KeyId, Networks, OwnerAddr, Restart,
@@ -293,6 +293,16 @@ impl Relay {
     /// A relay with the usual configuration and both keys.
     pub(crate) fn plain() -> Self {
         Self::new(&config(), keyring(&[2, 1]), Micros(0))
+    }
+
+    /// Another process with these settings takes over what the router leaves; the sockets, and so all the rest, stay.
+    pub(crate) fn hand_over(&mut self, config: &RouterConfig, keys: Arc<DataKeyring>) -> Inherited {
+        let mut file = Vec::new();
+        self.router.export(self.now, &mut file).expect("written");
+        let mut successor = Router::new(config, keys, self.now).expect("a valid configuration");
+        let inherited = successor.import(self.now, &mut &file[..]).expect("read");
+        self.router = successor;
+        inherited
     }
 
     /// Receives a client's packet and packs it. Returns the verdict, and how many records it became.
