@@ -108,6 +108,14 @@ pub struct Settings {
         default_value = "127.0.0.1:9101"
     )]
     pub admin: SocketAddr,
+    /// Unix socket at which this relay hands its sockets and flows over to a successor, and a successor asks for them.
+    #[arg(long, env = "FIRSTHOP_HANDOVER", value_name = "PATH")]
+    pub handover: Option<PathBuf>,
+    /// Take over from the relay that serves at --handover, without losing a packet; when none does, start as usual.
+    #[arg(long, env = "FIRSTHOP_TAKEOVER", action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_value = "false", default_missing_value = "true",
+          value_parser = BoolishValueParser::new())]
+    pub takeover: bool,
     /// How long flows are forwarded after SIGTERM, in seconds. /readyz says 503 meanwhile, and the relay ends early when no flow is left.
     /// 0 ends it at once, and so do SIGINT and a second SIGTERM.
     #[arg(long, env = "FIRSTHOP_DRAIN", value_name = "SECONDS", default_value_t = DRAIN_DEFAULT.as_secs())]
@@ -181,6 +189,10 @@ pub struct Config {
     pub steering_seed: u32,
     /// Admin address.
     pub admin: SocketAddr,
+    /// Where sockets and flows are handed over.
+    pub handover: Option<PathBuf>,
+    /// Whether to take over from whoever serves there. Only with a path.
+    pub takeover: bool,
     /// How long flows are forwarded after SIGTERM.
     pub drain: Duration,
     /// Whether cores poll before they sleep.
@@ -251,7 +263,10 @@ impl Config {
         check_internal(settings, &internal_networks, processors.len())?;
         let listen = check_listen(settings, &fleet, &internal_networks)?;
         check_numbers(settings)?;
-        system::ensure_memlock(processors.len())?;
+        check_handover(settings)?;
+        // Locked memory is counted by user, and a successor of the same user locks as much again.
+        let relays = if settings.handover.is_some() { 2 } else { 1 };
+        system::ensure_memlock(processors.len(), relays)?;
         let config = Self {
             listen,
             cluster,
@@ -266,6 +281,8 @@ impl Config {
             trunks: TRUNKS_DEFAULT,
             steering_seed: settings.steering_seed,
             admin: settings.admin,
+            handover: settings.handover.clone(),
+            takeover: settings.takeover,
             drain: Duration::from_secs(settings.drain),
             spin: settings.spin == Switch::On,
             keyring: Arc::new(keyring),
@@ -421,6 +438,17 @@ fn check_one_listen(
         advertised,
         ingress,
     })
+}
+
+fn check_handover(settings: &Settings) -> Result<(), SettingError> {
+    if settings.takeover && settings.handover.is_none() {
+        return refuse(
+            "--takeover",
+            "nobody knows where the serving relay is",
+            "give its socket with --handover",
+        );
+    }
+    Ok(())
 }
 
 fn check_numbers(settings: &Settings) -> Result<(), SettingError> {

@@ -12,6 +12,7 @@ use firsthop_shared::address::{Hop, ShardId};
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::trunk::RecordHeader;
 
+use crate::handover::order::{Left, Order};
 use crate::limits::NOTES_MAX;
 use crate::wake::Wake;
 
@@ -34,6 +35,7 @@ pub struct CoreControl {
     generation: AtomicU64,
     keyring: Mutex<Arc<DataKeyring>>,
     notes: SyncSender<Note>,
+    order: Order,
     wake: Wake,
 }
 
@@ -55,6 +57,7 @@ impl CoreControl {
             generation: AtomicU64::new(0),
             keyring: Mutex::new(keyring),
             notes,
+            order: Order::default(),
             wake,
         });
         let mailbox = Mailbox {
@@ -68,6 +71,19 @@ impl CoreControl {
     /// Asks the core to stop after its turn.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Has the core stand still after its turn, for a hand-over. It answers once.
+    pub fn stand_still(&self) -> Receiver<Left> {
+        let left = self.order.stand_still();
+        self.wake.wake();
+        left
+    }
+
+    /// Lets a core go on that stands still.
+    pub fn go_on(&self) {
+        self.order.go_on();
         self.wake.wake();
     }
 
@@ -97,6 +113,18 @@ impl Mailbox {
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.control.stop.load(Ordering::Acquire)
+    }
+
+    /// Whether the core shall stand still.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.control.order.stands()
+    }
+
+    /// Where the core answers that it stands still, once for each time that it is told to.
+    #[must_use]
+    pub fn standing_order(&self) -> Option<SyncSender<Left>> {
+        self.control.order.reply()
     }
 
     /// The new keyring, once for each.

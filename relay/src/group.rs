@@ -26,6 +26,7 @@ use tracing::info;
 use crate::config::Config;
 use crate::control::{CoreControl, Mailbox};
 use crate::counters::Published;
+use crate::handover::seat::{Place, Seat, seat, zero_of_time};
 use crate::paths::PathSizes;
 use crate::relay::{Event, RelayError};
 use crate::ring::{Ring, RingSize};
@@ -59,11 +60,44 @@ impl Group {
         roster: &Roster,
         events: &Sender<Event>,
     ) -> Result<Self, RelayError> {
-        let system = |what| move |error| RelayError::System { what, error };
-        let steering = Steering::new(config.steering_seed, config.processors.len() as u16);
         let listen: Vec<SocketAddr> = config.listen.iter().map(|one| one.address).collect();
-        let (sockets, granted) =
-            sockets::open(&listen, config.internal, config.internal_port, &steering)?;
+        let (internal, port) = (config.internal, config.internal_port);
+        let sockets = sockets::open(&listen, internal, port, &steering(config))?;
+        Self::run(number, config, roster, events, sockets, Vec::new())
+    }
+
+    /// Starts every core over sockets that another process has opened, and still serves. Each core waits at its place for its
+    /// flows and the word.
+    ///
+    /// # Errors
+    /// What could not be had. Then no core runs.
+    pub(crate) fn succeed(
+        config: &Config,
+        roster: &Roster,
+        events: &Sender<Event>,
+        sockets: Vec<CoreSockets>,
+    ) -> Result<(Self, Vec<Place>), RelayError> {
+        let granted = sockets::size_inherited(&sockets).map_err(|error| RelayError::System {
+            what: "the buffers of the sockets",
+            error,
+        })?;
+        let cores = 0..sockets.len() as u16;
+        let (seats, places) = cores.map(seat).unzip();
+        let group = Self::run(0, config, roster, events, (sockets, granted), seats)?;
+        Ok((group, places))
+    }
+
+    fn run(
+        number: u64,
+        config: &Config,
+        roster: &Roster,
+        events: &Sender<Event>,
+        (sockets, granted): (Vec<CoreSockets>, GrantedBuffers),
+        seats: Vec<Seat>,
+    ) -> Result<Self, RelayError> {
+        let system = |what| move |error| RelayError::System { what, error };
+        let steering = steering(config);
+        let mut seats = seats.into_iter();
         let (alive, ended) = channel();
         let mut group = Self {
             number,
@@ -82,7 +116,7 @@ impl Group {
             group.controls.push(control);
             mailboxes.push((mailbox, wake_fd));
         }
-        let start = Instant::now();
+        let start = zero_of_time();
         let mut views = Vec::new();
         for (core, (sockets, (mailbox, wake))) in sockets.into_iter().zip(mailboxes).enumerate() {
             let published = Arc::new(Published::new());
@@ -105,6 +139,7 @@ impl Group {
                 mailbox,
                 peers: group.controls.clone(),
                 published,
+                seat: seats.next(),
             };
             let thread = core
                 .spawn(number, events.clone(), alive.clone())
@@ -158,6 +193,10 @@ impl Drop for Group {
         // Nobody is left who could do more than to end the process.
         let _ = self.stop();
     }
+}
+
+fn steering(config: &Config) -> Steering {
+    Steering::new(config.steering_seed, config.processors.len() as u16)
 }
 
 fn report_buffers(granted: GrantedBuffers) {
@@ -242,6 +281,8 @@ struct Core {
     mailbox: Mailbox,
     peers: Vec<Arc<CoreControl>>,
     published: Arc<Published>,
+    /// Where it waits for its flows, when another process serves yet.
+    seat: Option<Seat>,
 }
 
 impl Core {
@@ -301,17 +342,17 @@ impl Core {
 
     /// Makes what must be made in the core's own thread, and pumps.
     async fn pump(self, armed: impl FnOnce()) -> Result<(), RelayError> {
-        let router = Router::new(
-            &self.router,
-            self.keyring,
-            Micros(self.start.elapsed().as_micros() as u64),
-        )?;
+        let now = || Micros(self.start.elapsed().as_micros() as u64);
+        let mut router = Router::new(&self.router, self.keyring, now())?;
         let ring = Ring::new(
             self.sockets.public,
             self.sockets.internal,
             self.wake,
             RingSize::default(),
         )?;
+        if let Some(seat) = self.seat {
+            seat.take(&mut router, now).await?;
+        }
         let shard = Shard::new(ShardParts {
             router,
             ring,

@@ -11,6 +11,7 @@
 //! - [`config`]: settings, checked before anything starts; [`system`]: what the machine must give;
 //! - [`relay`]: starts and stops everything; `group`: the cores; [`rebuilds`]: how often they start anew after a loss;
 //!   [`drain`]: how a graceful stop goes;
+//! - [`handover`]: another process takes the place of this one, and no packet is lost;
 //! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
@@ -23,6 +24,7 @@ pub mod control;
 pub mod counters;
 pub mod drain;
 mod group;
+pub mod handover;
 pub mod lateness;
 pub mod limits;
 pub mod paths;
@@ -32,6 +34,7 @@ pub mod relay;
 pub mod ring;
 pub mod roster;
 pub mod shard;
+mod signals;
 pub mod sockets;
 pub mod system;
 pub mod waiting;

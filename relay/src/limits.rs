@@ -131,6 +131,31 @@ pub const DRAIN_DEFAULT: Duration = Duration::from_secs(25);
 /// The longest time that can be set for it.
 pub const DRAIN_MAX: Duration = Duration::from_secs(3_600);
 
+/// How long a core that shall stand still for a hand-over may take to forward what it has.
+pub const STAND_STILL: Duration = Duration::from_secs(1);
+
+/// How long each end of a hand-over waits for the other's next word. A core may stand still meanwhile, and calls bear some seconds
+/// of silence (consent lasts 30); on a machine that does nothing else it takes a millisecond.
+pub const HANDOVER_STEP: Duration = Duration::from_secs(5);
+
+/// How long either end waits for the first word of the other.
+pub const HANDOVER_ANSWER: Duration = Duration::from_secs(5);
+
+/// How long a successor may take to make its cores. Nobody stands still meanwhile.
+pub const HANDOVER_PREPARE: Duration = Duration::from_secs(60);
+
+/// How long the thread pauses that could not accept a successor.
+pub const HANDOVER_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest message of a hand-over, in bytes: an offer with all listen addresses has less than 2 KiB.
+pub const HANDOVER_MESSAGE: usize = 16 * 1_024;
+
+/// Descriptors that come with one message at the most: the sockets of a core.
+pub const HANDOVER_DESCRIPTORS: usize = LISTEN_MAX + 1;
+
+/// How long a relay that has handed over finishes the admin requests that it accepted before.
+pub const ADMIN_FAREWELL: Duration = Duration::from_millis(500);
+
 /// How long the path MTU to an owner is believed before the kernel is asked again.
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
 

@@ -1,8 +1,8 @@
 //! The relay program: settings, logs, start, wait for a signal, stop.
 //!
-//! Exit status: 0 after SIGTERM or SIGINT, 2 when a setting or a limit of the machine must be changed (one line on standard
-//! error says which), 1 when a running relay failed
-//! and could not mend itself.
+//! Exit status: 0 after SIGTERM or SIGINT, or when a successor serves; 2 when a setting or a limit of the machine must be
+//! changed (one line on standard error says which); 1 when a running relay failed and could not mend itself, or a hand-over
+//! failed.
 
 use std::process::ExitCode;
 

@@ -25,10 +25,16 @@ use crate::admin::{self, Reload};
 use crate::config::{Config, Files};
 use crate::drain::{Drain, Next};
 use crate::group::Group;
-use crate::limits::{CORES_STOP, REBUILD_WINDOW, REBUILDS_MAX};
+use crate::handover::HandoverError;
+use crate::handover::channel::Listener;
+use crate::handover::giver::{self, Giver};
+use crate::handover::message::Description;
+use crate::handover::taker::{self, Taker};
+use crate::limits::{ADMIN_FAREWELL, CORES_STOP, REBUILD_WINDOW, REBUILDS_MAX};
 use crate::rebuilds::Rebuilds;
 use crate::ring::{self, RingError};
 use crate::roster::Roster;
+use crate::signals::{self, Signal};
 use crate::sockets::SocketError;
 
 /// Why a relay did not start, or ended.
@@ -48,6 +54,9 @@ pub enum RelayError {
     /// io_uring is not available as needed.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// Sockets and flows were not handed over.
+    #[error(transparent)]
+    Handover(#[from] HandoverError),
     /// The router refused its configuration.
     #[error(transparent)]
     Router(#[from] ConfigError),
@@ -106,6 +115,7 @@ impl RelayError {
     pub fn is_setting(&self) -> bool {
         match self {
             Self::Socket(_) | Self::Admin { .. } | Self::Router(_) => true,
+            Self::Handover(error) => error.is_setting(),
             Self::Ring(error) => {
                 matches!(
                     error,
@@ -160,19 +170,12 @@ pub(crate) enum Event {
         /// Why.
         error: RelayError,
     },
+    /// A successor serves: this relay has nothing left to do.
+    HandedOver,
     /// Somebody asks the relay to end.
     Signal(Signal),
     /// The admin thread ended.
     AdminEnded(String),
-}
-
-/// How the relay is asked to end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Signal {
-    /// SIGTERM, by a supervisor: gracefully.
-    Terminate,
-    /// SIGINT, by a person: at once.
-    Interrupt,
 }
 
 /// A relay whose threads run.
@@ -184,6 +187,13 @@ pub struct Relay {
     start: Instant,
     admin: JoinHandle<()>,
     stop_admin: watch::Sender<bool>,
+    /// Tells the admin thread that a successor accepts now.
+    leave_admin: watch::Sender<bool>,
+    giver: Option<Giver>,
+    /// Whether every core receives already, because it was taken over.
+    ready: bool,
+    /// Whether a successor has the sockets, and the file of the hand-over.
+    handed_over: bool,
     events: Receiver<Event>,
     /// For the threads of the next group.
     events_in: Sender<Event>,
@@ -192,17 +202,28 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Opens everything and starts the threads. The relay serves once [`Relay::wait_ready`] returns.
+    /// Opens everything and starts the threads. The relay serves once [`Relay::wait_ready`] returns; one that takes over from
+    /// another serves at once.
     ///
     /// # Errors
     /// What could not be had.
     pub fn start(config: Config, files: Files) -> Result<Self, RelayError> {
         ring::probe()?;
         let system = |what| move |error| RelayError::System { what, error };
-        let admin_listener = server::bind(config.admin).map_err(|error| RelayError::Admin {
-            address: config.admin,
-            error,
-        })?;
+        let description = Description::of(&config);
+        let mut taker = match &config.handover {
+            Some(path) if config.takeover => taker::connect(path, &description, config.admin)?,
+            _ => None,
+        };
+        let inherited = taker.as_mut().and_then(|taker| taker.admin.take());
+        let admin_listener = match inherited {
+            Some(listener) => listener,
+            None => server::bind(config.admin).map_err(|error| RelayError::Admin {
+                address: config.admin,
+                error,
+            })?,
+        };
+        let admin_copy = admin_listener.try_clone().map_err(system("admin port"))?;
         let admin_address = admin_listener
             .local_addr()
             .map_err(system("admin address"))?;
@@ -211,18 +232,28 @@ impl Relay {
             Arc::clone(&config.keyring),
         ));
         let (events_in, events) = channel();
-        let group = Group::start(0, &config, &roster, &events_in)?;
+        let listener = match (&mut taker, &config.handover) {
+            (Some(taker), _) => taker.listener.take(),
+            (None, Some(path)) => Some(giver::listen(path)?),
+            (None, None) => None,
+        };
+        let group = match &mut taker {
+            Some(taker) => taker.start_group(&config, &roster, &events_in, &events)?,
+            None => Group::start(0, &config, &roster, &events_in)
+                .inspect_err(|_| listener.iter().for_each(Listener::remove))?,
+        };
         let reload = Reload {
             keyring: files.keyring,
             fleet: files.fleet,
             listen: config.listen.clone(),
         };
         let (stop_admin, stopped) = watch::channel(false);
+        let (leave_admin, left) = watch::channel(false);
         let admin = {
             let (roster, events) = (Arc::clone(&roster), events_in.clone());
             let run = move || {
                 let served = AssertUnwindSafe(|| {
-                    run_admin(admin_listener, roster, reload, stopped, &events)
+                    run_admin(admin_listener, roster, reload, (stopped, left), &events)
                 });
                 let ended = match catch_unwind(served) {
                     Ok(Ok(())) => return,
@@ -236,7 +267,14 @@ impl Relay {
                 .spawn(run)
                 .map_err(system("the admin thread"))?
         };
-        Ok(Self {
+        let giver = listener
+            .map(|listener| {
+                let (roster, events) = (Arc::clone(&roster), events_in.clone());
+                Giver::start(listener, description, admin_copy, roster, events)
+            })
+            .transpose()
+            .map_err(system("the thread of hand-overs"))?;
+        let mut relay = Self {
             config,
             roster,
             group,
@@ -244,10 +282,21 @@ impl Relay {
             start: Instant::now(),
             admin,
             stop_admin,
+            leave_admin,
+            giver,
+            ready: taker.is_some(),
+            handed_over: false,
             events,
             events_in,
             admin_address,
-        })
+        };
+        if let Some(Err(error)) = taker.map(Taker::serving) {
+            // The former relay goes on: sockets and file are its own.
+            relay.handed_over = true;
+            relay.stop();
+            return Err(error.into());
+        }
+        Ok(relay)
     }
 
     /// Internal addresses, by core.
@@ -260,12 +309,16 @@ impl Relay {
     ///
     /// # Errors
     /// A core did not start.
-    pub fn wait_ready(&self) -> Result<bool, RelayError> {
-        let mut missing = self.group.cores();
+    pub fn wait_ready(&mut self) -> Result<bool, RelayError> {
+        let mut missing = if self.ready { 0 } else { self.group.cores() };
         while missing > 0 {
             match self.next_event()? {
                 Event::Armed { .. } => missing -= 1,
                 Event::Signal(_) => return Ok(false),
+                Event::HandedOver => {
+                    self.handed_over = true;
+                    return Ok(false);
+                }
                 Event::CoreEnded { error, .. } => return Err(error),
                 Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
@@ -310,19 +363,31 @@ impl Relay {
                     drain = Some(self.begin_drain());
                 }
                 Event::Signal(_) => return Ok(()),
+                Event::HandedOver => {
+                    self.handed_over = true;
+                    return Ok(());
+                }
                 Event::AdminEnded(error) => return Err(RelayError::AdminLost(error)),
             }
         }
     }
 
-    /// Stops the cores after their turn, then the admin thread.
+    /// Stops the cores after their turn, then the admin thread; the other way round when a successor serves, so that nobody who
+    /// asks meanwhile hears that this relay is not ready.
     pub fn stop(mut self) {
-        self.roster.set_stopping();
-        if let Err(error) = self.group.stop() {
-            warn!(%error, "stopping without waiting for the rest");
+        if let Some(giver) = self.giver.take() {
+            giver.stop(self.handed_over);
         }
-        let _ = self.stop_admin.send(true);
-        let _ = self.admin.join();
+        if self.handed_over {
+            let _ = self.leave_admin.send(true);
+            let _ = self.admin.join();
+            stop_cores(&mut self.group);
+        } else {
+            self.roster.set_stopping();
+            stop_cores(&mut self.group);
+            let _ = self.stop_admin.send(true);
+            let _ = self.admin.join();
+        }
     }
 
     /// Ends the group that has lost a core, and starts the next one.
@@ -337,6 +402,10 @@ impl Relay {
             cause = %lost,
             "a core was lost: all cores stop, and their group starts anew without its flows"
         );
+        if let Some(giver) = &self.giver {
+            // Whoever takes over would hold the addresses of the group that ends.
+            giver.interrupt();
+        }
         self.roster.leave();
         let number = self.group.number() + 1;
         let next = self
@@ -392,36 +461,38 @@ impl Relay {
     }
 }
 
+fn stop_cores(group: &mut Group) {
+    if let Err(error) = group.stop() {
+        warn!(%error, "stopping without waiting for the rest");
+    }
+}
+
 /// The admin thread: pages, files, signals.
 fn run_admin(
     listener: std::net::TcpListener,
     roster: Arc<Roster>,
     reload: Reload,
-    stopped: watch::Receiver<bool>,
+    (stopped, mut left): (watch::Receiver<bool>, watch::Receiver<bool>),
     events: &Sender<Event>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let signals = tokio::spawn(report_signals(events.clone()));
+        let signals = tokio::spawn(signals::report(events.clone()));
         let listener = TcpListener::from_std(listener)?;
         // It also ends when the owner went away without a word.
-        admin::serve(listener, roster, reload, stopped).await;
+        tokio::select! {
+            () = admin::serve(listener, roster, reload, stopped) => {}
+            // The successor accepts. Connections that were accepted here are still answered.
+            Ok(_) = left.wait_for(|left| *left) => {
+                // In pieces: however late this thread gets its processor, every connection has a turn in each.
+                for _ in 0..10 {
+                    tokio::time::sleep(ADMIN_FAREWELL / 10).await;
+                }
+            }
+        }
         signals.abort();
         Ok(())
     })
-}
-
-async fn report_signals(events: Sender<Event>) -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    loop {
-        let signal = tokio::select! {
-            _ = terminate.recv() => Signal::Terminate,
-            _ = interrupt.recv() => Signal::Interrupt,
-        };
-        let _ = events.send(Event::Signal(signal));
-    }
 }

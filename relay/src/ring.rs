@@ -16,6 +16,7 @@
 mod address;
 mod buffers;
 mod completions;
+mod receives;
 mod report;
 mod sends;
 mod submissions;
@@ -126,6 +127,7 @@ enum Kind {
     Packet = 3,
     Wake = 4,
     Train = 5,
+    Cancel = 6,
 }
 
 impl Kind {
@@ -140,6 +142,7 @@ impl Kind {
             3 => Some(Self::Packet),
             4 => Some(Self::Wake),
             5 => Some(Self::Train),
+            6 => Some(Self::Cancel),
             _ => None,
         };
         (kind, data as u16)
@@ -182,6 +185,8 @@ pub struct Ring {
     segments: bool,
     /// For each socket whether its multishot receive is armed. The internal socket is the last.
     armed: Box<[bool]>,
+    /// Whether receives shall be armed: not while the core stands still (see [`Ring::stop_receiving`]).
+    receiving: bool,
     /// What every receive asks for: a name of `NAME_LEN` bytes, no control data, a buffer of the kernel's choice.
     receive: ManuallyDrop<Box<libc::msghdr>>,
     wake_armed: bool,
@@ -274,6 +279,7 @@ impl Ring {
             trains: ManuallyDrop::new(Slots::trains(limits::TRAIN_SLOTS)),
             segments: true,
             armed: vec![false; sockets].into_boxed_slice(),
+            receiving: true,
             receive: ManuallyDrop::new(receive),
             wake_armed: false,
             wake_count: ManuallyDrop::new(Box::new(0)),
@@ -317,7 +323,7 @@ impl Ring {
             } else {
                 &self.public
             };
-            if self.armed[socket] || pool.free() == 0 {
+            if !self.receiving || self.armed[socket] || pool.free() == 0 {
                 continue;
             }
             let request = opcode::RecvMsgMulti::new(

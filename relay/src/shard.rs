@@ -9,6 +9,8 @@
 //! runnable; and packets come to another ring, so nothing wakes it. Therefore the preemption timer is out of reach, and the
 //! pump yields by its own clock, with a timer: then nothing is runnable indeed, and that timer brings the executor back.
 
+mod handover;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -139,6 +141,10 @@ impl Shard {
                 self.published.set_armed(true);
                 armed();
             }
+            if let Some(reply) = self.mailbox.standing_order() {
+                self.stand_still(&reply).await?;
+                wait = Wait::No;
+            }
             // 6. Yield to the executor: its timers and other tasks get their share every millisecond.
             if self.clock.0 >= self.next_yield.0 {
                 pause(limits::YIELD).await;
@@ -171,7 +177,9 @@ impl Shard {
         // 4. Queue the trunks that are due, and arm receives that ended. A turn that found little was all there is, unless a
         //    receive ended in it (as an empty datagram ends it): then nothing is gained by waiting for more. Nor may waiting
         //    records hold the buffers that receives need.
-        let idle = (count < limits::BUSY_RECEIVES && self.ring.all_armed())
+        //    Nor does a core wait for company that receives no more.
+        let idle = !self.ring.receiving()
+            || (count < limits::BUSY_RECEIVES && self.ring.all_armed())
             || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT;
         self.router.flush(now, idle);
         let unsent = self.send_trunks(now);

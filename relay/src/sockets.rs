@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use firsthop_relay_core::{Instruction, Steering};
 use firsthop_service::settings::SettingError;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::limits::{BIND_PATIENCE, BIND_RETRY, SOCKET_BUFFER};
 
@@ -172,6 +172,23 @@ fn public_group(
         attach_steering(first, &program)?;
     }
     Ok(group)
+}
+
+/// Sizes the buffers of sockets that another process has opened, as this one would have.
+///
+/// # Errors
+/// What the system says.
+pub fn size_inherited(cores: &[CoreSockets]) -> io::Result<GrantedBuffers> {
+    let mut granted = GrantedBuffers {
+        receive: usize::MAX,
+        send: usize::MAX,
+    };
+    for core in cores {
+        for socket in core.public.iter().chain([&core.internal]) {
+            size_buffers(&SockRef::from(socket), &mut granted)?;
+        }
+    }
+    Ok(granted)
 }
 
 fn size_buffers(socket: &Socket, granted: &mut GrantedBuffers) -> io::Result<()> {

@@ -90,12 +90,12 @@ fn listed(numbers: &[usize]) -> String {
     texts.join(",")
 }
 
-/// Sees to it that `cores` executors may lock the memory they need, raising the soft limit as far as the hard one allows.
+/// Sees to it that the `cores` executors of each of `relays` at once may lock the memory they need, raising the soft limit as far as the hard one allows.
 ///
 /// # Errors
 /// The limit, and the fix.
-pub fn ensure_memlock(cores: usize) -> Result<(), SettingError> {
-    let needed = MEMLOCK_PER_CORE * cores as u64;
+pub fn ensure_memlock(cores: usize, relays: u64) -> Result<(), SettingError> {
+    let needed = MEMLOCK_PER_CORE * cores as u64 * relays;
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -124,7 +124,12 @@ pub fn ensure_memlock(cores: usize) -> Result<(), SettingError> {
     let (now, needed) = (limit.rlim_cur / 1_024, needed / 1_024);
     Err(SettingError::new(
         "--cores",
-        format!("{now} KiB of memory may be locked, {cores} cores need {needed} KiB"),
+        match relays {
+            1 => format!("{now} KiB of memory may be locked, {cores} cores need {needed} KiB"),
+            _ => format!(
+                "{now} KiB of memory may be locked, {cores} cores and those of a successor need {needed} KiB"
+            ),
+        },
         format!("raise the limit (ulimit -l {needed}, LimitMEMLOCK=)"),
     ))
 }

@@ -85,7 +85,8 @@ impl Ring {
                 self.free_train(slot);
             }
             (Some(Kind::Wake), _) => self.wake_armed = false,
-            (None, _) => {}
+            // What a cancellation is for, the receive that it ends says.
+            (Some(Kind::Cancel) | None, _) => {}
         }
     }
 
@@ -101,6 +102,7 @@ impl Ring {
             }
             match -entry.result() {
                 libc::ENOBUFS => self.counters.buffers_exhausted += 1,
+                libc::ECANCELED => {}
                 // Arming again would fail again, for ever.
                 errno @ (libc::EBADF
                 | libc::EINVAL

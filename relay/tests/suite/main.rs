@@ -6,6 +6,7 @@ mod backlog;
 mod cores;
 mod cost;
 mod drops;
+mod handover;
 mod healing;
 mod rebuild;
 mod ring;

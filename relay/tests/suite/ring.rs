@@ -286,6 +286,64 @@ fn a_wake_up_ends_the_wait_and_so_does_the_next() {
     assert!(start.elapsed() < PATIENCE);
 }
 
+/// What a hand-over rests on: a receive that is cancelled takes no datagram with it.
+#[test]
+fn a_ring_that_stops_to_receive_loses_nothing_and_can_go_on() {
+    let mut bench = bench(RingSize {
+        queue: 64,
+        public_buffers: 64,
+        internal_buffers: 4,
+    });
+    let mut next = 0u32;
+    let mut came = 0u32;
+    for round in 0..200 {
+        let mut received = Vec::with_capacity(1_024);
+        // Some before the stop, some in the middle of it, some after.
+        let send = |next: &mut u32, count: u32| {
+            for _ in 0..count {
+                bench
+                    .peer
+                    .send_to(&next.to_be_bytes(), bench.public)
+                    .expect("sent");
+                *next += 1;
+            }
+        };
+        send(&mut next, round % 7);
+        let deadline = Instant::now() + PATIENCE;
+        while !bench.ring.is_quiet() {
+            bench.ring.stop_receiving();
+            send(&mut next, 1);
+            bench.ring.enter(Wait::No).expect("entered");
+            bench.ring.reap(&mut received);
+            bench.ring.arm();
+            assert!(Instant::now() < deadline, "it came to rest");
+        }
+        send(&mut next, 2);
+        bench.ring.enter(Wait::No).expect("entered");
+        let before = received.len();
+        bench.ring.reap(&mut received);
+        assert_eq!(received.len(), before, "nothing is received any more");
+
+        bench.ring.resume_receiving();
+        while came + (received.len() as u32) < next {
+            bench.ring.arm();
+            bench
+                .ring
+                .enter(Wait::Sleep(Duration::from_millis(10)))
+                .expect("entered");
+            bench.ring.reap(&mut received);
+            assert!(Instant::now() < deadline, "all came");
+        }
+        for one in received {
+            assert_eq!(bench.payload(&one), came.to_be_bytes(), "in order, once");
+            came += 1;
+            bench.ring.release(one.buffer);
+        }
+        bench.ring.arm();
+    }
+    assert_eq!(bench.ring.counters().receive_errors, 0);
+}
+
 #[test]
 fn a_wait_is_bounded() {
     let mut bench = bench(SMALL);

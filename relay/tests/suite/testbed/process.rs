@@ -114,6 +114,11 @@ impl RelayProcess {
         log
     }
 
+    /// Waits until the relay has ended by itself.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        self.wait()
+    }
+
     fn wait(&mut self) -> ExitStatus {
         let status = until("the relay has ended", || {
             self.child.try_wait().expect("a child")

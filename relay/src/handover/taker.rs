@@ -1,0 +1,319 @@
+//! The successor's end of a hand-over.
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use firsthop_relay_core::Inherited;
+use firsthop_service::settings::SettingError;
+use socket2::SockRef;
+use tracing::{info, warn};
+
+use super::HandoverError;
+use super::channel::{Arrived, Connection, Listener};
+use super::message::{Description, Offer, ToGiver, ToTaker, decode, encode};
+use super::seat::Place;
+use crate::config::Config;
+use crate::group::Group;
+use crate::limits::{HANDOVER_ANSWER, HANDOVER_PREPARE, HANDOVER_STEP};
+use crate::relay::{Event, RelayError};
+use crate::roster::Roster;
+use crate::sockets::CoreSockets;
+
+/// A successor that was accepted and has its predecessor's sockets; the predecessor still serves.
+pub(crate) struct Taker {
+    connection: Connection,
+    /// The sockets of each core, until they are in use.
+    sockets: Vec<CoreSockets>,
+    /// The admin port's listener, when it is where this relay's shall be.
+    pub(crate) admin: Option<TcpListener>,
+    /// The hand-over's listener, until it is in use.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// Asks the relay that serves at `path`. Returns nothing when none does.
+///
+/// # Errors
+/// One does, and cannot be followed.
+pub(crate) fn connect(
+    path: &Path,
+    own: &Description,
+    admin: SocketAddr,
+) -> Result<Option<Taker>, HandoverError> {
+    let connection = match Connection::connect(path) {
+        Ok(connection) => connection,
+        Err(error) if nobody_serves(&error) => {
+            info!(path = %path.display(), "no relay serves there: starting anew");
+            return Ok(None);
+        }
+        Err(error) => return Err(cannot_connect(path, &error)),
+    };
+    let trusted = connection.is_trusted();
+    if !trusted.map_err(HandoverError::system("asking who serves"))? {
+        return Err(HandoverError::Setting(SettingError::new(
+            "--handover",
+            format!("a process of another user listens at {}", path.display()),
+            "give a path in a directory that nobody else may write to",
+        )));
+    }
+    let step = "before it offered anything";
+    let (bytes, _) = receive(&connection, HANDOVER_ANSWER, step)?;
+    let fits = Offer::read(&bytes).and_then(|offer| own.can_follow(&offer.relay));
+    if let Err(error) = fits {
+        let refuse = ToGiver::Refuse {
+            why: error.to_string(),
+        };
+        let _ = connection.send(&encode(&refuse), &[]);
+        return Err(error.into());
+    }
+    say(&connection, &ToGiver::Accept)?;
+    let sockets = receive_sockets(&connection, own)?;
+    let step = "when its listeners were due";
+    let (bytes, fds) = receive(&connection, HANDOVER_STEP, step)?;
+    expect(&bytes, &ToTaker::Listeners, step)?;
+    let [admin_fd, listener_fd] = <[OwnedFd; 2]>::try_from(fds)
+        .map_err(|fds| HandoverError::Socket(format!("one of {} listeners", fds.len())))?;
+    let inherited = TcpListener::from(admin_fd);
+    let address = inherited.local_addr();
+    let same = address.map_err(|_| HandoverError::Socket("the admin port's".to_owned()))? == admin;
+    Ok(Some(Taker {
+        connection,
+        sockets,
+        admin: same.then_some(inherited),
+        listener: Some(Listener::inherit(listener_fd, path)),
+    }))
+}
+
+fn nobody_serves(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+fn cannot_connect(path: &Path, error: &io::Error) -> HandoverError {
+    HandoverError::Setting(SettingError::new(
+        "--handover",
+        format!("cannot connect to {} ({error})", path.display()),
+        "run as the serving relay's user, and give the path that it has",
+    ))
+}
+
+impl Taker {
+    /// Starts a group over the predecessor's sockets, and takes one core after the other over. Each of them receives when this
+    /// returns.
+    ///
+    /// # Errors
+    /// It has failed: no core of this process is left, and the predecessor goes on.
+    pub(crate) fn start_group(
+        &mut self,
+        config: &Config,
+        roster: &Roster,
+        events_in: &Sender<Event>,
+        events: &Receiver<Event>,
+    ) -> Result<Group, RelayError> {
+        let sockets = std::mem::take(&mut self.sockets);
+        let (mut group, places) = Group::succeed(config, roster, events_in, sockets)?;
+        let taken = self.take(&places, events);
+        // A core that still waits for its flows ends with this.
+        drop(places);
+        match taken {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                // First the cores, so that nobody receives here any more when the predecessor hears of it.
+                let _ = group.stop();
+                let why = error.to_string();
+                let _ = self.say(&ToGiver::Refuse { why });
+                Err(error.into())
+            }
+        }
+    }
+
+    fn take(&self, places: &[Place], events: &Receiver<Event>) -> Result<(), HandoverError> {
+        let began = Instant::now();
+        let prepared_by = began + HANDOVER_PREPARE;
+        for (core, place) in (0..).zip(places) {
+            let time = prepared_by.saturating_duration_since(Instant::now());
+            match place.wait_prepared(time) {
+                Ok(true) => {}
+                Ok(false) => return Err(problem(core, "was not prepared in time")),
+                Err(()) => return Err(cause(core, events)),
+            }
+        }
+        let (mut flows, mut left_out, mut longest) = (0, 0, Duration::ZERO);
+        for (core, place) in (0..).zip(places) {
+            let asked = Instant::now();
+            let inherited = self.take_core(core, place, events)?;
+            longest = longest.max(asked.elapsed());
+            flows += u64::from(inherited.flows);
+            left_out += u64::from(inherited.left_out);
+        }
+        info!(
+            flows,
+            left_out,
+            longest_gap_microseconds = longest.as_micros() as u64,
+            milliseconds = began.elapsed().as_millis() as u64,
+            "took over"
+        );
+        Ok(())
+    }
+
+    fn take_core(
+        &self,
+        core: u16,
+        place: &Place,
+        events: &Receiver<Event>,
+    ) -> Result<Inherited, HandoverError> {
+        self.say(&ToGiver::Take { core })?;
+        let step = "while a core's flows were due";
+        let (bytes, mut fds) = receive(&self.connection, 2 * HANDOVER_STEP, step)?;
+        expect(&bytes, &ToTaker::Flows { core }, step)?;
+        let (Some(file), true) = (fds.pop(), fds.is_empty()) else {
+            return Err(HandoverError::Socket("what came with the flows".to_owned()));
+        };
+        let inherited = place
+            .give(File::from(file), HANDOVER_STEP)
+            .ok_or_else(|| problem(core, "did not read its flows in time"))?
+            .map_err(|error| HandoverError::Flows { core, error })?;
+        self.say(&ToGiver::Imported { core })?;
+        let step = "while a core was to be given up";
+        let (bytes, _) = receive(&self.connection, HANDOVER_STEP, step)?;
+        expect(&bytes, &ToTaker::Yours { core }, step)?;
+        if !place.go() {
+            return Err(cause(core, events));
+        }
+        match events.recv_timeout(HANDOVER_STEP) {
+            Ok(Event::Armed { .. }) => {}
+            Ok(Event::CoreEnded { error, .. }) => return Err(problem(core, &error.to_string())),
+            _ => return Err(problem(core, "did not receive in time")),
+        }
+        self.say(&ToGiver::Armed { core })?;
+        Ok(inherited)
+    }
+
+    /// Says that everything is taken over, which ends the predecessor.
+    ///
+    /// # Errors
+    /// The predecessor has given up before, and goes on: this relay must not.
+    pub(crate) fn serving(self) -> Result<(), HandoverError> {
+        let Err(error) = self.connection.send(&encode(&ToGiver::Serving), &[]) else {
+            return Ok(());
+        };
+        // One that gives up says so before it closes. One that says nothing has died.
+        match self.connection.receive(Duration::ZERO, None) {
+            Ok(Arrived::Message(bytes, _)) => {
+                let said = expect(&bytes, &ToTaker::Listeners, "at the end");
+                Err(said.err().unwrap_or(HandoverError::Gone("at the end")))
+            }
+            _ => {
+                warn!(%error, "the former relay died after it had handed over");
+                Ok(())
+            }
+        }
+    }
+
+    fn say(&self, message: &ToGiver) -> Result<(), HandoverError> {
+        say(&self.connection, message)
+    }
+}
+
+fn problem(core: u16, problem: &str) -> HandoverError {
+    HandoverError::Core {
+        core,
+        problem: problem.to_owned(),
+    }
+}
+
+/// Why a core has ended before its time.
+fn cause(core: u16, events: &Receiver<Event>) -> HandoverError {
+    match events.recv_timeout(HANDOVER_STEP) {
+        Ok(Event::CoreEnded { error, .. }) => problem(core, &error.to_string()),
+        _ => problem(core, "has ended"),
+    }
+}
+
+fn say(connection: &Connection, message: &ToGiver) -> Result<(), HandoverError> {
+    match connection.send(&encode(message), &[]) {
+        // What the other end has said before it closed tells more: it is read next.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent.map_err(HandoverError::system("sending")),
+    }
+}
+
+fn receive(
+    connection: &Connection,
+    time: Duration,
+    step: &'static str,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), HandoverError> {
+    let deadline = Instant::now() + time;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let arrived = connection.receive(left, None);
+        match arrived.map_err(HandoverError::system("receiving"))? {
+            Arrived::Message(bytes, fds) => return Ok((bytes, fds)),
+            Arrived::End => return Err(HandoverError::Gone(step)),
+            Arrived::Nothing | Arrived::Interrupted if left.is_zero() => {
+                return Err(HandoverError::Late(step));
+            }
+            Arrived::Nothing | Arrived::Interrupted => {}
+        }
+    }
+}
+
+fn expect(bytes: &[u8], due: &ToTaker, step: &'static str) -> Result<(), HandoverError> {
+    match decode(bytes) {
+        Some(said) if said == *due => Ok(()),
+        Some(ToTaker::GiveUp { why }) => Err(HandoverError::GivenUp(why)),
+        Some(other) => Err(HandoverError::Unexpected {
+            said: format!("{other:?}"),
+            step,
+        }),
+        None => Err(HandoverError::Unexpected {
+            said: "what no relay says".to_owned(),
+            step,
+        }),
+    }
+}
+
+/// Receives the sockets of all cores, and sees that each is where it should be.
+fn receive_sockets(
+    connection: &Connection,
+    own: &Description,
+) -> Result<Vec<CoreSockets>, HandoverError> {
+    let step = "when its sockets were due";
+    (0..own.cores)
+        .map(|core| {
+            let (bytes, mut fds) = receive(connection, HANDOVER_STEP, step)?;
+            expect(&bytes, &ToTaker::Sockets { core }, step)?;
+            let wrong = |which: &str| HandoverError::Socket(format!("core {core}: {which}"));
+            let internal = fds.pop().ok_or_else(|| wrong("the internal one"))?;
+            let internal_address = SocketAddr::new(own.internal.ip(), own.internal.port() + core);
+            if !is_udp_at(&internal, internal_address) {
+                return Err(wrong("the internal one"));
+            }
+            let places = own.listen.iter().map(|place| place.address);
+            let right = |(fd, address): (&OwnedFd, SocketAddr)| is_udp_at(fd, address);
+            if fds.len() != own.listen.len() || !fds.iter().zip(places).all(right) {
+                return Err(wrong("a public one"));
+            }
+            Ok(CoreSockets {
+                public: fds,
+                internal,
+                internal_address,
+            })
+        })
+        .collect()
+}
+
+fn is_udp_at(fd: &OwnedFd, address: SocketAddr) -> bool {
+    let socket = SockRef::from(fd);
+    let at = socket.local_addr().ok().and_then(|at| at.as_socket());
+    let datagrams = socket
+        .r#type()
+        .is_ok_and(|kind| kind == socket2::Type::DGRAM);
+    datagrams && at == Some(address)
+}
