@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::cache;
 use crate::config::Listen;
 use crate::counters::{COUNTERS, GAUGES, Published, Value};
 use crate::lateness::BOUNDS;
@@ -128,6 +129,9 @@ impl Collector for Metrics {
         encode_drops(&mut encoder, &group)?;
         encode_sockets(&mut encoder, &group)?;
         encode_lateness(&mut encoder, &group)?;
+        if let Some(cache) = self.roster.cache() {
+            cache::encode(&mut encoder, cache)?;
+        }
         encode_rebuilds(&mut encoder, self.roster.rebuilds())
     }
 }

@@ -21,6 +21,7 @@ use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 
+use crate::cache::{CacheSettings, Target};
 use crate::limits::{DRAIN_DEFAULT, DRAIN_MAX, LISTEN_MAX, MTU_MAX, MTU_MIN};
 use crate::system;
 
@@ -128,6 +129,9 @@ pub struct Settings {
         default_value = "on"
     )]
     pub spin: Switch,
+    /// Where flows are remembered.
+    #[command(flatten)]
+    pub cache: CacheSettings,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: Log,
@@ -197,6 +201,8 @@ pub struct Config {
     pub drain: Duration,
     /// Whether cores poll before they sleep.
     pub spin: bool,
+    /// The flow cache; nothing when there is none.
+    pub cache: Option<Target>,
     /// The keyring as it is now.
     pub keyring: Arc<DataKeyring>,
 }
@@ -264,6 +270,7 @@ impl Config {
         let listen = check_listen(settings, &fleet, &internal_networks)?;
         check_numbers(settings)?;
         check_handover(settings)?;
+        let cache = settings.cache.check(processors.len())?;
         // Locked memory is counted by user, and a successor of the same user locks as much again.
         let relays = if settings.handover.is_some() { 2 } else { 1 };
         system::ensure_memlock(processors.len(), relays)?;
@@ -285,6 +292,7 @@ impl Config {
             takeover: settings.takeover,
             drain: Duration::from_secs(settings.drain),
             spin: settings.spin == Switch::On,
+            cache,
             keyring: Arc::new(keyring),
         };
         let files = Files {

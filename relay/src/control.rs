@@ -94,6 +94,11 @@ impl CoreControl {
         self.wake.wake();
     }
 
+    /// Wakes the core to look at what was left for it elsewhere.
+    pub fn nudge(&self) {
+        self.wake.wake();
+    }
+
     /// Leaves a note for the core; `false` when too many wait already.
     pub fn note(&self, note: Note) -> bool {
         let left = self.notes.try_send(note).is_ok();

@@ -63,6 +63,7 @@ pub const COUNTERS: &[Value] = values! {
     "client_trains_sent", "Sends of several packets of one length to one client at once", |s| s.ring.trains_sent;
     "claims_bound", "Claims on an address made by a verified request", |s| s.router.claims_bound;
     "claims_restored", "Claims on an address restored from a downlink record", |s| s.router.claims_restored;
+    "claims_recalled", "Claims on an address made by an entry of the flow cache", |s| s.router.claims_recalled;
     "claims_proven", "Provisional claims that an owner proved", |s| s.router.claims_proven;
     "claims_displaced", "Claims that gave way to a third session or to a fresh proof", |s| s.router.claims_displaced;
     "claims_evicted", "Provisional claims evicted from their full queue", |s| s.router.claims_evicted;

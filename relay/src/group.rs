@@ -17,12 +17,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use firsthop_relay_core::{
-    IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
+    CacheConfig, IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
 };
 use firsthop_shared::keyring::DataKeyring;
 use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
 use tracing::info;
 
+use crate::cache::CoreCache;
 use crate::config::Config;
 use crate::control::{CoreControl, Mailbox};
 use crate::counters::Published;
@@ -116,6 +117,11 @@ impl Group {
             group.controls.push(control);
             mailboxes.push((mailbox, wake_fd));
         }
+        let mut caches = roster
+            .cache()
+            .map(|cache| cache.enter(&group.controls))
+            .unwrap_or_default()
+            .into_iter();
         let start = zero_of_time();
         let mut views = Vec::new();
         for (core, (sockets, (mailbox, wake))) in sockets.into_iter().zip(mailboxes).enumerate() {
@@ -138,6 +144,7 @@ impl Group {
                 wake,
                 mailbox,
                 peers: group.controls.clone(),
+                cache: caches.next(),
                 published,
                 seat: seats.next(),
             };
@@ -263,6 +270,9 @@ fn router_config(config: &Config, steering: &Steering, number: usize) -> RouterC
         steering: *steering,
         core: number as u16,
     });
+    router.cache = config.cache.as_ref().map(|cache| CacheConfig {
+        questions: cache.questions_per_core,
+    });
     router
 }
 
@@ -280,6 +290,7 @@ struct Core {
     wake: OwnedFd,
     mailbox: Mailbox,
     peers: Vec<Arc<CoreControl>>,
+    cache: Option<CoreCache>,
     published: Arc<Published>,
     /// Where it waits for its flows, when another process serves yet.
     seat: Option<Seat>,
@@ -358,6 +369,7 @@ impl Core {
             ring,
             mailbox: self.mailbox,
             peers: self.peers,
+            cache: self.cache,
             published: self.published,
             public: self.public,
             path_sizes: self.path_sizes,

@@ -15,10 +15,11 @@
 //! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
-//! - [`control`], [`wake`]: what other threads may tell a core;
+//! - [`control`], [`wake`]: what other threads may tell a core; [`cache`]: the flow cache, on a thread of its own;
 //! - [`counters`], [`lateness`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
 pub mod admin;
+pub mod cache;
 pub mod config;
 pub mod control;
 pub mod counters;

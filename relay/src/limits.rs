@@ -1,9 +1,13 @@
 //! Every bound of the relay's acting part, each written once. Those of its pure part stand in `firsthop-relay-core`.
 
+use std::ops::Range;
 use std::time::Duration;
 
+use firsthop_relay_core::limits::{CHANGES_MAX, EXPIRY_BUDGET, RECALL_PACKETS, RECALL_WAIT};
 use firsthop_service::server::Limits;
-use firsthop_shared::limits::{CLIENT_PACKET_MAX, TRUNK_DATAGRAM_MAX, TRUNK_RECORDS_MAX};
+use firsthop_shared::limits::{
+    CLIENT_PACKET_MAX, FLOW_IDLE_SECS, TRUNK_DATAGRAM_MAX, TRUNK_RECORDS_MAX,
+};
 use firsthop_shared::trunk::RECORD_HEADER_MAX;
 
 use crate::ring::HEADROOM;
@@ -79,6 +83,43 @@ pub const NOTES_MAX: usize = 4_096;
 
 /// How many of them a turn takes.
 pub const NOTES_PER_TURN: usize = 256;
+
+/// Questions to the flow cache that all cores may have waiting.
+pub const CACHE_QUESTIONS: usize = 8_192;
+
+/// Changes for the flow cache that all cores may have waiting.
+pub const CACHE_CHANGES: usize = 16_384;
+
+/// Answers of the flow cache that may wait for a core.
+pub const CACHE_ANSWERS: usize = 4_096;
+
+/// How many of them a turn takes.
+pub const CACHE_ANSWERS_PER_TURN: usize = 256;
+
+/// Questions or changes that go to Redis in one pipeline.
+pub const CACHE_BATCH: usize = 256;
+
+/// Pipelines of questions that may be under way at a time.
+pub const CACHE_QUESTION_BATCHES: usize = 16;
+
+/// How long an entry of the flow cache lives. A flow that lives longer has it renewed when the expiry wheel looks at it, which is
+/// after half of that, and not much more.
+pub const CACHE_ENTRY: Duration = Duration::from_secs(60);
+
+/// How long it may take to connect to Redis.
+pub const CACHE_CONNECT: Duration = Duration::from_secs(2);
+
+/// How long Redis may take to answer. No packet waits that long; who is so late does not only pause, but is out of reach.
+pub const CACHE_RESPONSE: Duration = Duration::from_secs(2);
+
+/// After how much silence Redis is asked whether it is still there.
+pub const CACHE_PING: Duration = Duration::from_secs(1);
+
+/// The first and the longest pause between two attempts to connect to Redis; each is twice the one before.
+pub const CACHE_BACKOFF: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(5);
+
+/// After a connection of so long the pauses begin anew: the end of a shorter one is more of the same.
+pub const CACHE_STEADY: Duration = Duration::from_secs(10);
 
 /// The receive and send buffer that a public or internal socket asks of the kernel, in bytes.
 ///
@@ -194,5 +235,13 @@ const _: () = {
     assert!(TRAIN_MAX <= TRUNK_RECORDS_MAX);
     // One datagram's records must fit into an empty turn, or it would never be sent on.
     assert!(TRUNK_RECORDS_MAX + MESSAGE_RESERVE + LISTEN_MAX + 2 < RING_ENTRIES as usize);
+    // A packet waits for the flow cache no longer than 200 ms, though a sleeping core looks late; and those that wait hold an
+    // eighth of the buffers at the most.
+    assert!(RECALL_WAIT.0 + SLEEP_MAX.as_micros() as u64 <= 200_000);
+    assert!(RECALL_PACKETS <= PUBLIC_BUFFERS / 8);
+    // A flow is looked at once in its idle time and a bucket of the wheel: an entry must outlive that, and be renewed at half its life.
+    assert!(CACHE_ENTRY.as_secs() == 2 * FLOW_IDLE_SECS as u64);
+    // What the expiry and the notes of a turn bring for the cache finds room until the pump takes it.
+    assert!(EXPIRY_BUDGET as usize + NOTES_PER_TURN <= CHANGES_MAX);
     assert!(MESSAGE_SLOTS < RING_ENTRIES && LISTEN_MAX < u8::MAX as usize);
 };

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::admin::{self, Reload};
+use crate::cache::FlowCache;
 use crate::config::{Config, Files};
 use crate::drain::{Drain, Next};
 use crate::group::Group;
@@ -227,10 +228,12 @@ impl Relay {
         let admin_address = admin_listener
             .local_addr()
             .map_err(system("admin address"))?;
-        let roster = Arc::new(Roster::new(
-            config.processors.len(),
-            Arc::clone(&config.keyring),
-        ));
+        // First, so that it may have connected when the first packet comes.
+        let cache = config.cache.clone().map(FlowCache::start).transpose();
+        let cache = cache.map_err(system("the flow cache's thread"))?;
+        let roster = Arc::new(
+            Roster::new(config.processors.len(), Arc::clone(&config.keyring)).with_cache(cache),
+        );
         let (events_in, events) = channel();
         let listener = match (&mut taker, &config.handover) {
             (Some(taker), _) => taker.listener.take(),
@@ -387,6 +390,9 @@ impl Relay {
             stop_cores(&mut self.group);
             let _ = self.stop_admin.send(true);
             let _ = self.admin.join();
+        }
+        if let Some(cache) = self.roster.cache() {
+            cache.stop();
         }
     }
 

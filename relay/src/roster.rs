@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firsthop_shared::keyring::DataKeyring;
 
+use crate::cache::FlowCache;
 use crate::control::CoreControl;
 use crate::counters::Published;
 use crate::sockets::GrantedBuffers;
@@ -41,6 +42,8 @@ pub struct Roster {
     expected: usize,
     stopping: AtomicBool,
     rebuilds: AtomicU64,
+    /// Nothing when the relay has no flow cache.
+    cache: Option<Arc<FlowCache>>,
     present: Mutex<Present>,
 }
 
@@ -58,11 +61,24 @@ impl Roster {
             expected,
             stopping: AtomicBool::new(false),
             rebuilds: AtomicU64::new(0),
+            cache: None,
             present: Mutex::new(Present {
                 keyring,
                 group: Arc::default(),
             }),
         }
+    }
+
+    /// The same, with a flow cache for all groups.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<Arc<FlowCache>>) -> Self {
+        Self { cache, ..self }
+    }
+
+    /// The flow cache, if there is one.
+    #[must_use]
+    pub fn cache(&self) -> Option<&Arc<FlowCache>> {
+        self.cache.as_ref()
     }
 
     /// How many cores shall run.

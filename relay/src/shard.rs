@@ -10,6 +10,7 @@
 //! pump yields by its own clock, with a timer: then nothing is runnable indeed, and that timer brings the executor back.
 
 mod handover;
+mod recalling;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use firsthop_relay_core::{
 use firsthop_shared::address::{ClientAddr, Hop, IngressId};
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
 
+use crate::cache::CoreCache;
 use crate::control::{CoreControl, Mailbox, Note};
 use crate::counters::{Published, Snapshot};
 use crate::limits;
@@ -47,6 +49,8 @@ pub struct Shard {
     mailbox: Mailbox,
     /// The controls of all cores, this one's too, by number.
     peers: Vec<Arc<CoreControl>>,
+    /// Its end of the flow cache, if there is one.
+    cache: Option<CoreCache>,
     published: Arc<Published>,
     waiting: Waiting,
     path_sizes: PathSizes,
@@ -84,6 +88,8 @@ pub struct ShardParts {
     pub mailbox: Mailbox,
     /// How it tells others.
     pub peers: Vec<Arc<CoreControl>>,
+    /// Its end of the flow cache, when the router has one.
+    pub cache: Option<CoreCache>,
     /// Where its counters are seen.
     pub published: Arc<Published>,
     /// What its public sockets are, in the ring's order.
@@ -109,6 +115,7 @@ impl Shard {
             ring: parts.ring,
             mailbox: parts.mailbox,
             peers: parts.peers,
+            cache: parts.cache,
             published: parts.published,
             waiting: Waiting::new(parts.spin, Micros(0)),
             path_sizes: parts.path_sizes,
@@ -185,9 +192,10 @@ impl Shard {
         let unsent = self.send_trunks(now);
         self.ring.arm();
 
-        // 5. Timers, the control channel, counters.
+        // 5. Timers, the control channel, the flow cache, counters.
         let expiring = self.router.expire(now, EXPIRY_BUDGET);
         let notes = self.take_control(now);
+        let answers = self.speak_with_cache(now);
         if now.0 >= self.next_publish.0 {
             self.next_publish = now.after(micros(limits::PUBLISH_INTERVAL));
             self.publish();
@@ -201,6 +209,7 @@ impl Shard {
         let unfinished = unsent
             || expiring
             || notes
+            || answers
             || !self.received.is_empty()
             || self.router.next_linger().is_some();
         Ok(self.waiting.next(now, count, unfinished))
@@ -270,6 +279,13 @@ impl Shard {
                         self.router.pack(now, &forward, name, frame, payload)
                     }
                     Verdict::Drop(_) => 0,
+                    Verdict::Unknown(reason) => {
+                        if self.recall(now, source, reason, received) {
+                            // It keeps its reader as long as it waits.
+                            return;
+                        }
+                        0
+                    }
                 }
             }
             None => {
@@ -280,7 +296,11 @@ impl Shard {
                 0
             }
         };
-        // The buffer has one reader already. Each record is one, until its datagram's send has ended.
+        self.share(buffer, records);
+    }
+
+    /// Leaves a buffer to its records. It has one reader already; each record is one, until its datagram's send has ended.
+    fn share(&mut self, buffer: BufferId, records: u8) {
         match records {
             0 => self.ring.release(buffer),
             records => (1..records).for_each(|_| self.ring.retain(buffer)),
@@ -290,6 +310,7 @@ impl Shard {
     /// An owner's datagram.
     fn downlink(&mut self, now: Micros, received: &Received) {
         self.decide_downlink(now, received);
+        self.give_changes();
         let buffer = received.buffer;
         let mut rest = &self.outgoing[..];
         while let Some(first) = rest.first() {
@@ -408,6 +429,9 @@ impl Shard {
     }
 
     fn publish(&self) {
+        if let (Some(cache), Some(counters)) = (&self.cache, self.router.recall_counters()) {
+            cache.publish(&counters);
+        }
         self.published.publish(&Snapshot {
             router: self.router.counters(),
             ring: self.ring.counters(),

@@ -6,7 +6,7 @@ use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use crate::flows::Transport;
 use crate::limits::{
     DATAGRAM_LIMIT_DEFAULT, DATAGRAM_LIMIT_MIN, FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT,
-    PENDING_DEFAULT, PROVISIONAL_SHARE, TRUNKS_DEFAULT,
+    PENDING_DEFAULT, PROVISIONAL_SHARE, QUESTIONS_PER_CORE_MIN, TRUNKS_DEFAULT,
 };
 use crate::steering::Steering;
 use crate::time::Micros;
@@ -29,6 +29,14 @@ pub struct Placement {
     pub steering: Steering,
     /// This core's number under that rule.
     pub core: u16,
+}
+
+/// How a core uses the flow cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheConfig {
+    /// How many questions it may ask in any second: its share of what the cache shall see,
+    /// [`QUESTIONS_PER_CORE_MIN`] or more.
+    pub questions: u32,
 }
 
 /// Random values, drawn by the caller when the core starts.
@@ -65,6 +73,8 @@ pub struct RouterConfig {
     pub linger: Micros,
     /// Nothing when no steering program runs: every client is then this core's own.
     pub placement: Option<Placement>,
+    /// Nothing when there is no flow cache.
+    pub cache: Option<CacheConfig>,
     /// Random values.
     pub seeds: Seeds,
 }
@@ -84,6 +94,7 @@ impl RouterConfig {
             datagram_limit: DATAGRAM_LIMIT_DEFAULT,
             linger: LINGER_DEFAULT,
             placement: None,
+            cache: None,
             seeds,
         }
     }
@@ -96,6 +107,11 @@ impl RouterConfig {
             Err(ConfigError::Trunks)
         } else if !limits.contains(&usize::from(self.datagram_limit)) {
             Err(ConfigError::DatagramLimit)
+        } else if self
+            .cache
+            .is_some_and(|cache| cache.questions < QUESTIONS_PER_CORE_MIN)
+        {
+            Err(ConfigError::Questions)
         } else if self.placement.is_some_and(|p| p.core >= p.steering.cores()) {
             Err(ConfigError::Placement)
         } else {
@@ -116,6 +132,9 @@ pub enum ConfigError {
     /// A datagram size out of range.
     #[error("a trunk datagram holds {DATAGRAM_LIMIT_MIN} to {TRUNK_DATAGRAM_MAX} bytes")]
     DatagramLimit,
+    /// Too few questions to the flow cache.
+    #[error("a core asks the flow cache {QUESTIONS_PER_CORE_MIN} questions a second or more")]
+    Questions,
     /// A core number that the steering rule never gives.
     #[error("the core's number is not below the number of cores")]
     Placement,

@@ -4,9 +4,10 @@
 //! does. On the way it tells the table what it proves, restores or ends. A restored flow fills an empty place and nothing
 //! else, because a record of a call that is over may arrive late, when its address is somebody else's.
 
-use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, SessionId, ShardId};
+use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, Restart, ShardId};
 use firsthop_shared::trunk::{self, RecordHeader, RecordKind, TrunkError};
 
+use crate::cache::ChangeKind;
 use crate::flows::{Claim, FlowKey, Found, Transport};
 use crate::reason::Reason;
 use crate::router::{Router, path_bit};
@@ -129,13 +130,15 @@ impl Router {
             .or_else(|| self.flows.find(&self.flows.hashed(key)));
         match (found, record.kind) {
             (Some(found), RecordKind::Packet) => self.confirm(now, found, owner, shard, record),
-            (Some(found), _) => self.close(found, owner, shard, record.session),
+            (Some(found), _) => self.close(found, owner, shard, record),
             (None, kind) => {
                 if let Some(core) = self.other_core(&record.client) {
                     return Some(core);
                 }
                 if kind == RecordKind::Packet {
                     self.restore(now, key, owner, shard, record);
+                } else {
+                    self.remember(owner, shard, record, Restart(0), ChangeKind::Closed);
                 }
             }
         }
@@ -168,19 +171,23 @@ impl Router {
             self.counters.claims_proven += u64::from(proof.promoted);
             self.counters.proofs_refused += u64::from(proof.refused);
             self.count_removed(None, proof.displaced);
+            if let (true, Some((_, restart))) = (proof.promoted, self.flows.proven(found)) {
+                self.remember(owner, shard, record, restart, ChangeKind::Proven);
+            }
         }
     }
 
     /// Ends the claim of one session at one address, and no other.
-    fn close(&mut self, found: Found, owner: OwnerAddr, shard: ShardId, session: SessionId) {
+    fn close(&mut self, found: Found, owner: OwnerAddr, shard: ShardId, record: &RecordHeader) {
         let trunks = &self.trunks;
         let removed = self.flows.remove(found, |claim| {
-            claim.session == session && trunks.leads_to(claim.trunk, owner, shard)
+            claim.session == record.session && trunks.leads_to(claim.trunk, owner, shard)
         });
         if let Some(claim) = removed {
             self.counters.claims_closed += 1;
             self.trunks.release_claim(claim.trunk);
         }
+        self.remember(owner, shard, record, Restart(0), ChangeKind::Closed);
     }
 
     /// Fills an empty place with the flow that an authenticated record names.
@@ -201,10 +208,16 @@ impl Router {
             trunk,
         };
         let key = self.flows.hashed(key);
-        let restored = self.flows.restore(now.ticks(), &key, claim, record.proven);
+        let unseen = Restart(0);
+        let restored = self
+            .flows
+            .restore(now.ticks(), &key, claim, unseen, record.proven);
         self.counters.claims_restored += 1;
         self.counters.proofs_refused += u64::from(restored.refused);
         self.count_removed(restored.evicted, None);
+        if record.proven && !restored.refused {
+            self.remember(owner, shard, record, unseen, ChangeKind::Proven);
+        }
     }
 
     /// The core that the client's packets reach, when it is another one.
@@ -215,7 +228,7 @@ impl Router {
     }
 }
 
-fn transport_of(record: &RecordHeader) -> Transport {
+pub(crate) fn transport_of(record: &RecordHeader) -> Transport {
     if record.tcp {
         Transport::Tcp
     } else {

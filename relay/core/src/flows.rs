@@ -19,7 +19,7 @@ mod handover;
 mod key;
 mod slot;
 
-use firsthop_shared::address::{FlowHandle, SessionId};
+use firsthop_shared::address::{FlowHandle, Restart, SessionId};
 use siphasher::sip::SipHasher13;
 
 use crate::fifo::Fifo;
@@ -237,14 +237,28 @@ impl Flows {
         self.slots[found.0 as usize].last_seen = now;
     }
 
+    /// The proven claim of a flow, and how many ICE restarts of its session have been seen.
+    pub(crate) fn proven(&self, found: Found) -> Option<(Claim, Restart)> {
+        let slot = &self.slots[found.0 as usize];
+        let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_proven(*i))?;
+        Some((slot.claims[i], slot.restarts[i]))
+    }
+
     /// Makes or renews a claim on the strength of a verified request with this ufrag. A new claim is provisional.
-    pub(crate) fn bind(&mut self, now: u32, key: &HashedKey, claim: Claim, ufrag: Mark) -> Bound {
+    pub(crate) fn bind(
+        &mut self,
+        now: u32,
+        key: &HashedKey,
+        claim: Claim,
+        (ufrag, restart): (Mark, Restart),
+    ) -> Bound {
         let mut removed = Removed::default();
         if let Some(found) = self.find(key) {
             let slot = &mut self.slots[found.0 as usize];
             slot.last_seen = now;
             if let Some(i) = slot.position(&claim) {
                 slot.marks[i] = Some(ufrag);
+                slot.restarts[i] = restart;
                 return Bound {
                     handle: self.handle(found),
                     added: false,
@@ -265,7 +279,7 @@ impl Flows {
             Some(found) => found.0,
             None => self.allocate(now, key),
         };
-        self.add_claim(at, claim, Some(ufrag));
+        self.add_claim(at, claim, Some(ufrag), restart);
         Bound {
             handle: self.handle(Found(at)),
             added: true,
@@ -273,7 +287,8 @@ impl Flows {
         }
     }
 
-    /// Makes a flow anew from an authenticated downlink record. The caller has seen that the key has none.
+    /// Makes a flow anew from an authenticated downlink record, or from the flow cache. The caller has seen that the key has
+    /// none.
     ///
     /// A claim that is to be proven and finds no room among the proven ones is made provisional.
     pub(crate) fn restore(
@@ -281,6 +296,7 @@ impl Flows {
         now: u32,
         key: &HashedKey,
         claim: Claim,
+        restart: Restart,
         proven: bool,
     ) -> Restored {
         let proven_now = proven && self.proven < self.proven_max;
@@ -294,10 +310,11 @@ impl Flows {
             let slot = &mut self.slots[at as usize];
             slot.claims[0] = claim;
             slot.marks[0] = None;
+            slot.restarts[0] = restart;
             slot.flags = LIVE[0] | PROVEN[0];
             self.proven += 1;
         } else {
-            self.add_claim(at, claim, None);
+            self.add_claim(at, claim, None, restart);
         }
         Restored {
             refused: proven && !proven_now,
@@ -354,11 +371,13 @@ impl Flows {
 
     /// Takes the next flow that was idle too long out of the table, within `budget` looks (counted down).
     ///
-    /// Returns its claims, or nothing when no flow is due or the budget is used up.
+    /// Returns its claims, or nothing when no flow is due or the budget is used up. Of the flows that were looked at and are
+    /// alive, those with a proven claim are given to `alive`: each of them about once per idle time.
     pub(crate) fn expire(
         &mut self,
         now: u32,
         budget: &mut u32,
+        mut alive: impl FnMut(&FlowKey, Claim, Restart),
     ) -> Option<[Option<Claim>; CLAIMS_PER_FLOW]> {
         while *budget > 0 {
             let at = self.wheel.take_due(now)?;
@@ -366,6 +385,9 @@ impl Flows {
             let deadline = self.slots[at as usize].last_seen + FLOW_IDLE_TICKS;
             if deadline >> WHEEL_TICK_BITS >= now >> WHEEL_TICK_BITS {
                 self.wheel.add(at, deadline);
+                if let Some((claim, restart)) = self.proven(Found(at)) {
+                    alive(&self.slots[at as usize].key, claim, restart);
+                }
                 continue;
             }
             let claims = self.live(Found(at));
@@ -408,12 +430,13 @@ impl Flows {
         at
     }
 
-    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>) {
+    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>, restart: Restart) {
         let slot = &mut self.slots[at as usize];
         let i = usize::from(slot.is_live(0));
         debug_assert!(!slot.is_live(i), "a flow with two claims takes no third");
         slot.claims[i] = claim;
         slot.marks[i] = ufrag;
+        slot.restarts[i] = restart;
         slot.flags |= LIVE[i];
         // The claim that was there before is the older one.
         slot.flags &= !SECOND_IS_OLDER;

@@ -187,10 +187,10 @@ impl Router {
                 let known = allowed.get(usize::from(claim.trunk)).ok_or(BAD_TRUNK)?;
                 served &= known;
             }
-            let client = record.key.client();
-            let path = path_bit(record.key.transport(), client.is_ipv6());
-            served &= serves || !internal.contains(client.ip());
-            served &= paths[usize::from(record.key.ingress().0)] & path != 0;
+            let id = record.key.id();
+            let path = path_bit(id.transport, id.client.is_ipv6());
+            served &= serves || !internal.contains(id.client.ip());
+            served &= paths[usize::from(id.ingress.0)] & path != 0;
             if !served {
                 restoring
                     .leave_out(record.slot)

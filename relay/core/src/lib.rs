@@ -14,6 +14,7 @@
 //! - [`trunks`] packs, for the path sizes that `owners` remembers;
 //! - [`steering`] says which core a client's packets reach;
 //! - [`handover`] writes what a core leaves to its successor in another process, and reads it;
+//! - [`cache`] spells what a flow cache holds, `cached` uses it, and `recall` holds the packets that wait for it;
 //! - `budget` bounds what strangers may cost;
 //! - [`reason`] names why something was dropped, and counts;
 //! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
@@ -22,6 +23,8 @@
 //! not depend on how much a table holds; expiry has a budget, and a flush costs what it closes.
 
 mod budget;
+pub mod cache;
+mod cached;
 pub mod config;
 pub mod downlink;
 mod fifo;
@@ -31,6 +34,7 @@ mod index;
 pub mod limits;
 mod owners;
 pub mod reason;
+mod recall;
 pub mod router;
 pub mod steering;
 pub mod time;
@@ -38,7 +42,9 @@ pub mod trunks;
 pub mod uplink;
 mod wheel;
 
-pub use config::{ConfigError, IngressPath, Placement, RouterConfig, Seeds};
+pub use cache::{Change, ChangeKind, Entry, FlowId, Found};
+pub use cached::{RecallCounters, Recalled};
+pub use config::{CacheConfig, ConfigError, IngressPath, Placement, RouterConfig, Seeds};
 pub use downlink::DownVerdict;
 pub use flows::{FlowCounts, Transport};
 pub use handover::{ImportError, Inherited};

@@ -66,6 +66,38 @@ pub const VERIFICATIONS_BURST: u32 = 1_024;
 /// The pieces in which a file of flows is written and read, in bytes.
 pub const HANDOVER_BUFFER: usize = 256 * 1_024;
 
+/// Questions to the flow cache in any second, of all cores of a relay together, unless set.
+pub const QUESTIONS_DEFAULT: u32 = 10_000;
+
+/// The most that can be set: a Redis answers a few hundred thousand.
+pub const QUESTIONS_MAX: u32 = 1_000_000;
+
+/// The least that one core may have.
+pub const QUESTIONS_PER_CORE_MIN: u32 = 10;
+
+/// One in this many of a second's questions may be asked at once: the clients of a relay that has just been started all come
+/// in the same moment. The rest is spread over the second.
+pub const QUESTIONS_BURST_SHARE: u32 = 4;
+
+/// How long a packet waits for the flow cache's answer. A core that sleeps looks a little later: together at most 200 ms.
+pub const RECALL_WAIT: Micros = Micros(190_000);
+
+/// How long a core remembers that the cache had nothing for a client, or did not answer in time.
+pub const RECALL_DENIED: Micros = Micros(1_000_000);
+
+/// Packets of one client that wait for its answer: 160 ms of voice.
+pub const RECALL_PACKETS_PER_CLIENT: u8 = 8;
+
+/// Packets of all clients of a core that wait. Each holds a receive buffer.
+pub const RECALL_PACKETS: u16 = 128;
+
+/// Clients that a core has asked about and remembers, at the least and at the most. Between them, twice as many as it can ask
+/// about in a second, so that whom it has asked about is still there when the second is over.
+pub const RECALL_CLIENTS: [u32; 2] = [256, 65_536];
+
+/// Changes for the flow cache that wait until the pump takes them: after each internal datagram, and once a turn.
+pub const CHANGES_MAX: usize = 512;
+
 /// Buckets of the expiry wheel.
 pub const WHEEL_BUCKETS: u32 = 32;
 
@@ -76,6 +108,10 @@ const _: () = {
     // A slot number and the end-of-list marks of the intrusive lists share 32 bits with two claims per slot.
     assert!(FLOWS_MAX as u64 * CLAIMS_PER_FLOW as u64 + (WHEEL_BUCKETS as u64) < u32::MAX as u64);
     assert!(PROVISIONAL_SHARE >= 2);
+    // Each of a datagram's records may bring a change, and each flow that the expiry of a turn looks at.
+    assert!(TRUNK_RECORDS_MAX <= CHANGES_MAX && EXPIRY_BUDGET as usize <= CHANGES_MAX);
+    assert!(QUESTIONS_BURST_SHARE >= 2 && QUESTIONS_PER_CORE_MIN >= QUESTIONS_BURST_SHARE);
+    assert!(RECALL_WAIT.0 < RECALL_DENIED.0 && RECALL_CLIENTS[0] <= RECALL_CLIENTS[1]);
     // The largest client packet alone may exceed an Ethernet datagram (it is sent in fragments), never the largest.
     assert!(DATAGRAM_HEADER_LEN + RECORD_HEADER_MAX + CLIENT_PACKET_MAX <= TRUNK_DATAGRAM_MAX);
     assert!(DATAGRAM_LIMIT_MIN <= DATAGRAM_LIMIT_DEFAULT);

@@ -79,6 +79,14 @@ reasons! {
     NoFlowRtp = "no_flow_rtp",
     /// A STUN response or indication from an address without a flow.
     NoFlowStun = "no_flow_stun",
+    /// A packet that waited for the flow cache, which had nothing for its sender.
+    CacheMiss = "cache_miss",
+    /// A packet that waited for the flow cache, which did not answer in time.
+    CacheLate = "cache_late",
+    /// A packet that waited for the flow cache, whose answer cannot be used.
+    CacheRefused = "cache_refused",
+    /// A packet that would have waited for the flow cache, when too many did.
+    CacheFull = "cache_full",
     /// A verified request for an owner worker that no trunk was left for.
     TrunkTableFull = "trunk_table_full",
     /// A record that found no room among the waiting records.
@@ -156,6 +164,8 @@ pub struct Counters {
     pub claims_bound: u64,
     /// Claims made by a downlink record.
     pub claims_restored: u64,
+    /// Claims made by an entry of the flow cache.
+    pub claims_recalled: u64,
     /// Provisional claims that became proven. One that is proven again, or restored as proven, is none of them.
     pub claims_proven: u64,
     /// Proofs that could not be kept, because as many flows are proven as the table keeps room for.
@@ -190,6 +200,7 @@ impl Counters {
             downlink_datagrams: 0,
             claims_bound: 0,
             claims_restored: 0,
+            claims_recalled: 0,
             claims_proven: 0,
             proofs_refused: 0,
             claims_displaced: 0,

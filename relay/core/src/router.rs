@@ -14,9 +14,11 @@ use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::replay::ReplayFilter;
 
 use crate::budget::Budget;
+use crate::cache::{ChangeKind, Entry};
+use crate::cached::Cached;
 use crate::config::{ConfigError, Placement, RouterConfig};
 use crate::flows::{Claim, FlowCounts, FlowKey, Flows, Transport};
-use crate::limits::DATAGRAM_LIMIT_MIN;
+use crate::limits::{DATAGRAM_LIMIT_MIN, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS};
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
@@ -36,6 +38,8 @@ pub struct Router {
     pub(crate) replay: ReplayFilter,
     /// How many requests from unproven addresses may still be verified.
     pub(crate) verifications: Budget,
+    /// What it knows of a flow cache; nothing when there is none.
+    pub(crate) cached: Option<Box<Cached>>,
     pub(crate) counters: Counters,
 }
 
@@ -76,7 +80,8 @@ impl Router {
                 boot: config.seeds.boot,
             }),
             replay: ReplayFilter::default(),
-            verifications: Budget::new(now),
+            verifications: Budget::new(now, VERIFICATIONS_BURST, 1_000 * VERIFICATIONS_PER_MS),
+            cached: config.cache.map(|cache| Box::new(Cached::new(cache, now))),
             counters: Counters::new(),
         })
     }
@@ -199,13 +204,35 @@ impl Router {
     ///
     /// Returns whether the budget ran out: more may be due. Call it in every turn, and now and then when idle.
     pub fn expire(&mut self, now: Micros, mut budget: u32) -> bool {
-        while let Some(claims) = self.flows.expire(now.ticks(), &mut budget) {
+        loop {
+            let Self {
+                flows,
+                trunks,
+                cached,
+                cluster,
+                ..
+            } = self;
+            let alive = |key: &FlowKey, claim: Claim, restart| {
+                if let Some(cached) = cached {
+                    let (owner, shard) = trunks.destination(claim.trunk);
+                    let entry = Entry {
+                        cluster: *cluster,
+                        owner,
+                        shard,
+                        session: claim.session,
+                        restart,
+                    };
+                    cached.change(key.id(), entry, ChangeKind::Alive);
+                }
+            };
+            let Some(claims) = flows.expire(now.ticks(), &mut budget, alive) else {
+                return budget == 0;
+            };
             self.counters.flows_expired += 1;
             for claim in claims.iter().flatten() {
                 self.trunks.release_claim(claim.trunk);
             }
         }
-        budget == 0
     }
 
     /// Counts a drop that happened outside of the router: a refused send, a cut packet.

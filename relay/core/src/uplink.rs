@@ -11,6 +11,7 @@ use firsthop_shared::stun::{self, Class, Stun};
 use firsthop_shared::token::{self, TokenError};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
+use crate::cache::FlowId;
 use crate::flows::{Claim, FlowKey, HashedKey, Transport};
 use crate::limits::CLAIMS_PER_FLOW;
 use crate::reason::Reason;
@@ -23,10 +24,10 @@ use crate::trunks::TrunkId;
 /// A pump that has several packets in hand makes all their sources first, and has the table [look ahead](Router::look_ahead).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source {
-    ingress: IngressId,
-    transport: Transport,
-    client: ClientAddr,
-    key: HashedKey,
+    pub(crate) ingress: IngressId,
+    pub(crate) transport: Transport,
+    pub(crate) client: ClientAddr,
+    pub(crate) key: HashedKey,
 }
 
 /// What becomes of a client's packet.
@@ -36,6 +37,9 @@ pub enum Verdict {
     Forward(Forward),
     /// It goes nowhere; already counted.
     Drop(Reason),
+    /// Nothing is known of its sender, but the flow cache may know: [recall](Router::recall) it, or count this reason. Only of a
+    /// router with a [cache](crate::RouterConfig::cache).
+    Unknown(Reason),
 }
 
 /// Where an accepted packet goes, and what its records say.
@@ -76,6 +80,18 @@ impl Forward {
             handle: self.handle,
             owner: None,
             payload_len,
+        }
+    }
+}
+
+impl Source {
+    /// The flow that it belongs to.
+    #[must_use]
+    pub fn flow(&self) -> FlowId {
+        FlowId {
+            ingress: self.ingress,
+            transport: self.transport,
+            client: self.client,
         }
     }
 }
@@ -122,6 +138,7 @@ impl Router {
                 self.counters.uplink_bytes += packet.len() as u64;
                 Verdict::Forward(forward)
             }
+            Err(reason) if self.may_recall(reason) => Verdict::Unknown(reason),
             Err(reason) => {
                 self.counters.drop(reason);
                 Verdict::Drop(reason)
@@ -148,7 +165,8 @@ impl Router {
             trunk,
         };
         let mark = self.flows.mark(ufrag);
-        let bound = self.flows.bind(now.ticks(), &source.key, claim, mark);
+        let seen = (mark, route.restart);
+        let bound = self.flows.bind(now.ticks(), &source.key, claim, seen);
         self.counters.requests_verified += 1;
         if bound.added {
             self.counters.claims_bound += 1;
@@ -209,7 +227,7 @@ impl Router {
     }
 
     /// Routes a packet without a ufrag by what is known of its sender.
-    fn by_flow(
+    pub(crate) fn by_flow(
         &mut self,
         now: Micros,
         source: &Source,

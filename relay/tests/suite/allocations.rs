@@ -13,8 +13,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use firsthop_relay::cache::{CacheSettings, FlowCache};
 use firsthop_relay::control::CoreControl;
 use firsthop_relay::counters::Published;
 use firsthop_relay::limits;
@@ -23,11 +24,15 @@ use firsthop_relay::ring::{Ring, RingSize};
 use firsthop_relay::shard::{PublicPath, Shard, ShardParts};
 use firsthop_relay::sockets;
 use firsthop_relay::wake::Wake;
-use firsthop_relay_core::{IngressPath, Micros, Router, RouterConfig, Seeds, Steering, Transport};
+use firsthop_relay_core::{
+    CacheConfig, IngressPath, Micros, Router, RouterConfig, Seeds, Steering, Transport,
+};
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
+use firsthop_shared::trunk::{RecordHeader, RecordKind};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 
 use crate::testbed::owner::Owner;
+use crate::testbed::redis::Redis;
 use crate::testbed::{Client, Testbed, check_with, keyring, rtp, until};
 
 struct Counting;
@@ -128,7 +133,7 @@ struct Core {
 }
 
 impl Core {
-    fn start(testbed: &Testbed) -> Self {
+    fn start(testbed: &Testbed, cache: Option<&FlowCache>) -> Self {
         let steering = Steering::new(0, 1);
         let internal = testbed.relay_internal(0);
         let (mut sockets, _) = sockets::open(
@@ -159,6 +164,8 @@ impl Core {
             ipv6: path.ipv6,
         }];
         config.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
+        config.cache = cache.map(|_| CacheConfig { questions: 10_000 });
+        let cache = cache.map(|cache| cache.enter(std::slice::from_ref(&control)).remove(0));
         let polls = Arc::new(Polls::default());
         let (armed_in, armed) = channel();
         let thread = {
@@ -174,6 +181,7 @@ impl Core {
                             .expect("a ring"),
                         mailbox,
                         peers,
+                        cache,
                         published: Arc::new(Published::new()),
                         public: vec![path],
                         path_sizes: PathSizes::new(config.trunks, None),
@@ -239,12 +247,14 @@ fn pump(
 struct Calls {
     relay: SocketAddr,
     owner: Owner,
+    /// Whether the owner proves each client's address by what it sends.
+    proven: bool,
     /// With the check of each one's session.
     clients: Vec<(Client, Vec<u8>)>,
 }
 
 impl Calls {
-    fn new(testbed: &Testbed, number: u8) -> Self {
+    fn new(testbed: &Testbed, number: u8, proven: bool) -> Self {
         let address = testbed.owner_address(number);
         let socket = UdpSocket::bind(address).expect("the owner's address");
         let client = |session: u8| {
@@ -254,12 +264,14 @@ impl Calls {
         Self {
             relay: testbed.public(0),
             owner: Owner::with_socket(socket, number),
+            proven,
             clients: (0..CLIENTS).map(client).collect(),
         }
     }
 
     /// Each client sends a packet, and receives it again.
     fn exchange(&mut self, packet: impl Fn(&[u8]) -> Vec<u8>) {
+        let proven = self.proven;
         for (client, check) in &self.clients {
             client.send(self.relay, &packet(check));
         }
@@ -270,13 +282,34 @@ impl Calls {
             let records: Vec<_> = arrived
                 .records
                 .iter()
-                .map(|(header, payload)| (*header, &payload[..]))
+                .map(|(header, payload)| (RecordHeader { proven, ..*header }, &payload[..]))
                 .collect();
             self.owner.send(arrived.from, &records);
         }
         for (client, _) in &self.clients {
             client.receive();
         }
+    }
+
+    /// The owner ends the sessions of all clients.
+    fn close(&mut self) {
+        let mut hop = None;
+        let mut records = Vec::new();
+        for (client, _) in &self.clients {
+            client.send(self.relay, &rtp(3));
+            let mut arrived = self.owner.receive();
+            hop = Some(arrived.from);
+            let (header, _) = arrived.records.remove(0);
+            records.push(RecordHeader {
+                kind: RecordKind::Close,
+                payload_len: 0,
+                ..header
+            });
+        }
+        let hop = hop.expect("packets came");
+        let records: Vec<(RecordHeader, &[u8])> =
+            records.iter().map(|header| (*header, &[][..])).collect();
+        self.owner.send(hop, &records);
     }
 
     /// What a relay sees of calls, and of those who mean no good.
@@ -296,12 +329,82 @@ impl Calls {
     }
 }
 
+/// Clients of whom the relay knows nothing, but of whom its cache may.
+struct Strangers {
+    relay: SocketAddr,
+    owner: Owner,
+    /// Those that the cache knows; one more each round.
+    known: Vec<Client>,
+    next: usize,
+}
+
+impl Strangers {
+    fn new(testbed: &Testbed, redis: &Redis) -> Self {
+        let owner = Owner::bind(testbed.owner_address(9));
+        let soon = Some(Duration::from_millis(300));
+        owner.socket.set_read_timeout(soon).expect("a time-out");
+        let known = (0..ROUNDS).map(|_| testbed.client(120)).collect();
+        let strangers = Self {
+            relay: testbed.public(0),
+            owner,
+            known,
+            next: 0,
+        };
+        for client in &strangers.known {
+            let key = format!("firsthop:flow:0:udp:{}", client.address());
+            redis.set(&key, &format!("1 1 {} 0 7 0", strangers.owner.address()));
+        }
+        strangers
+    }
+
+    /// The first packets of two clients: one's find their way, the other's wait in vain.
+    fn come(&mut self) {
+        let known = &self.known[self.next];
+        self.next += 1;
+        let unknown = Client::new(SocketAddr::new(known.address().ip(), 0));
+        for number in 0..4 {
+            unknown.send(self.relay, &rtp(number));
+        }
+        // The cache may be late on a machine without time for it. Then the next packet comes through.
+        until("a known client's packet arrives", || {
+            known.send(self.relay, &rtp(1));
+            self.owner.try_receive().ok()
+        });
+    }
+}
+
 #[test]
 fn a_pump_allocates_nothing_for_packets() {
+    allocates_nothing(&Testbed::new(), None);
+}
+
+/// Proofs and ends are told to it, and strangers are asked about.
+#[test]
+fn a_pump_with_a_flow_cache_allocates_nothing_either() {
     let testbed = Testbed::new();
-    let core = Core::start(&testbed);
+    let redis = Redis::start(&testbed, &[]);
+    let settings = CacheSettings {
+        url: Some(redis.url().parse().expect("a URL")),
+        password_file: None,
+        ca_file: None,
+        questions: 10_000,
+    };
+    let target = settings.check(1).expect("valid").expect("set");
+    let cache = FlowCache::start(target).expect("a thread");
+    until("the cache is up", || {
+        (redis.calls("ping") > 1).then_some(())
+    });
+    allocates_nothing(&testbed, Some((&cache, &redis)));
+    assert!(redis.calls("set") >= u64::from(CLIENTS), "proofs");
+    assert!(redis.calls("eval") >= u64::from(CLIENTS), "ends");
+    assert!(redis.calls("getrange") >= u64::from(ROUNDS), "questions");
+}
+
+fn allocates_nothing(testbed: &Testbed, cached: Option<(&FlowCache, &Redis)>) {
+    let core = Core::start(testbed, cached.map(|(cache, _)| cache));
+    let mut strangers = cached.map(|(_, redis)| Strangers::new(testbed, redis));
     // The executor's own tables grow to their size.
-    Calls::new(&testbed, 0).all_kinds(0);
+    Calls::new(testbed, 0, cached.is_some()).all_kinds(0);
 
     core.polls.enter(IDLE);
     until("the pump was polled without packets", || {
@@ -309,8 +412,17 @@ fn a_pump_allocates_nothing_for_packets() {
     });
     core.polls.enter(LOADED);
     // Other clients and another owner: also their first packets cost nothing.
-    let mut calls = Calls::new(&testbed, 1);
-    (0..ROUNDS).for_each(|round| calls.all_kinds(round));
+    let mut calls = Calls::new(testbed, 1, cached.is_some());
+    for round in 0..ROUNDS {
+        calls.all_kinds(round);
+        if let Some(strangers) = &mut strangers {
+            strangers.come();
+            // The next round of checks makes their flows anew.
+            if round + 1 < CHECKED_ROUNDS {
+                calls.close();
+            }
+        }
+    }
     core.polls.enter(ENDING);
 
     let (idle, loaded) = (core.polls.of(IDLE), core.polls.of(LOADED));

@@ -3,6 +3,7 @@
 mod admin;
 mod allocations;
 mod backlog;
+mod cache;
 mod cores;
 mod cost;
 mod drops;

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use crate::testbed::{Testbed, process};
 
 /// Asserts that the relay refused to start, with one line that holds all the parts.
-fn assert_refused(output: &Output, parts: &[&str]) {
+pub(crate) fn assert_refused(output: &Output, parts: &[&str]) {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(output.stdout.is_empty(), "{output:?}");

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 
+use firsthop_shared::address::Restart;
 use siphasher::sip::SipHasher13;
 
 use super::slot::{GENERATION_MASK, LIVE, Mark, PROVEN, SECOND_IS_OLDER};
@@ -31,6 +32,8 @@ pub(crate) struct FlowImage {
 pub(crate) struct ClaimImage {
     pub(crate) claim: Claim,
     pub(crate) proven: bool,
+    /// How many ICE restarts of its session have been seen.
+    pub(crate) restart: Restart,
     /// The ufrag of its last verified request, as the table's hash makes it; 0 when there was none.
     pub(crate) mark: u32,
 }
@@ -65,6 +68,7 @@ impl Flows {
                     slot.is_live(i).then(|| ClaimImage {
                         claim: slot.claims[i],
                         proven: slot.is_proven(i),
+                        restart: slot.restarts[i],
                         mark: slot.marks[i].map_or(0, Mark::to_raw),
                     })
                 }),
@@ -154,6 +158,7 @@ impl Restoring<'_> {
         for (i, claim) in image.claims.iter().enumerate() {
             let Some(claim) = claim else { continue };
             slot.claims[i] = claim.claim;
+            slot.restarts[i] = claim.restart;
             slot.marks[i] = NonZeroU32::new(claim.mark).map(Mark::from_raw);
             slot.flags |= LIVE[i] | if claim.proven { PROVEN[i] } else { 0 };
         }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use firsthop_shared::address::FlowHandle;
+use firsthop_shared::address::{FlowHandle, Restart};
 use firsthop_shared::limits::UFRAG_LEN_IPV6;
 use siphasher::sip::SipHasher13;
 
@@ -46,6 +46,8 @@ pub(super) struct Slot {
     pub(super) claims: [Claim; CLAIMS_PER_FLOW],
     /// The ufrag of each claim's last verified request; none for a claim that a record restored.
     pub(super) marks: [Option<Mark>; CLAIMS_PER_FLOW],
+    /// How many ICE restarts of each claim's session have been seen, for the flow cache.
+    pub(super) restarts: [Restart; CLAIMS_PER_FLOW],
     /// Tick of the last packet either way.
     pub(super) last_seen: u32,
     /// Tick of the last request that was verified at nobody's expense.
@@ -65,6 +67,7 @@ impl Slot {
             key: FlowKey::default(),
             claims: [Claim::default(); CLAIMS_PER_FLOW],
             marks: [None; CLAIMS_PER_FLOW],
+            restarts: [Restart(0); CLAIMS_PER_FLOW],
             last_seen: 0,
             free_check: 0,
             hash: 0,

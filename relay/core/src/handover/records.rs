@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use firsthop_shared::address::{OwnerAddr, SessionId, ShardId};
+use firsthop_shared::address::{OwnerAddr, Restart, SessionId, ShardId};
 
 use crate::flows::{Claim, ClaimImage, FlowImage, FlowKey};
 use crate::limits::CLAIMS_PER_FLOW;
@@ -70,6 +70,7 @@ pub(super) struct ClaimRecord {
     pub(super) session: SessionId,
     pub(super) trunk: u16,
     pub(super) proven: bool,
+    pub(super) restart: Restart,
     pub(super) mark: u32,
 }
 
@@ -82,6 +83,7 @@ impl ClaimRecord {
                 trunk,
             },
             proven: self.proven,
+            restart: self.restart,
             mark: self.mark,
         }
     }
@@ -114,6 +116,7 @@ impl FlowRecord {
             flags |= LIVE[i] | if claim.proven { PROVEN[i] } else { 0 };
             place[..4].copy_from_slice(&claim.session.0.to_be_bytes());
             place[4..6].copy_from_slice(&claim.trunk.to_be_bytes());
+            place[6] = claim.restart.0;
             place[8..].copy_from_slice(&claim.mark.to_be_bytes());
         }
         bytes[6] = flags;
@@ -131,6 +134,7 @@ impl FlowRecord {
                     session: image.claim.session,
                     trunk: number(&image.claim),
                     proven: image.proven,
+                    restart: image.restart,
                     mark: image.mark,
                 })
             }),
@@ -148,6 +152,7 @@ impl FlowRecord {
                 session: SessionId(u32::from_be_bytes(array(bytes, at))),
                 trunk: u16::from_be_bytes(array(bytes, at + 4)),
                 proven: flags & PROVEN[i] != 0,
+                restart: Restart(bytes[at + 6]),
                 mark: u32::from_be_bytes(array(bytes, at + 8)),
             })
         });
@@ -203,19 +208,20 @@ mod tests {
         fn a_flow_comes_back_as_it_went(
             slot: u32, generation: u16, age: u32, check_age: u32, second_is_older: bool,
             ip: u32, tail: [u8; 3],
-            claims: [Option<(u32, u16, bool, u32)>; CLAIMS_PER_FLOW],
+            claims: [Option<(u32, u16, bool, u8, u32)>; CLAIMS_PER_FLOW],
         ) {
             let mut key = [0; 20];
-            key[4..8].copy_from_slice(&ip.to_be_bytes());
+            key[..4].copy_from_slice(&ip.to_be_bytes());
             key[16..19].copy_from_slice(&tail);
             let record = FlowRecord {
                 slot,
                 generation,
                 key: FlowKey::from_bytes(key).expect("an IPv4 key"),
-                claims: claims.map(|claim| claim.map(|(session, trunk, proven, mark)| ClaimRecord {
+                claims: claims.map(|claim| claim.map(|(session, trunk, proven, restart, mark)| ClaimRecord {
                     session: SessionId(session),
                     trunk,
                     proven,
+                    restart: Restart(restart),
                     mark,
                 })),
                 second_is_older,

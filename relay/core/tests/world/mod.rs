@@ -264,7 +264,7 @@ pub(crate) struct Relay {
     pub(crate) now: Micros,
     frames: Vec<Vec<u8>>,
     references: Vec<u8>,
-    free: Vec<u32>,
+    pub(crate) free: Vec<u32>,
     /// What owners accept tags with: every key there is.
     owner_keys: Arc<DataKeyring>,
     /// What owners tag with.
@@ -324,6 +324,12 @@ impl Relay {
 
     /// Packs an accepted packet. Returns how many records it became.
     pub(crate) fn pack(&mut self, forward: &Forward, packet: &[u8]) -> u8 {
+        let id = self.take_frame(packet);
+        self.pack_frame(forward, id, packet.len())
+    }
+
+    /// Puts a packet into a frame of its own, as the kernel does.
+    pub(crate) fn take_frame(&mut self, packet: &[u8]) -> u32 {
         let id = self.free.pop().unwrap_or_else(|| {
             self.frames.push(Vec::new());
             self.references.push(0);
@@ -332,8 +338,14 @@ impl Relay {
         let frame = &mut self.frames[id as usize];
         frame.clear();
         frame.resize(HEADROOM + packet.len() + RECORD_HEADER_MAX, 0xee);
-        let payload = HEADROOM..HEADROOM + packet.len();
-        frame[payload.clone()].copy_from_slice(packet);
+        frame[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
+        id
+    }
+
+    /// Packs an accepted packet that lies in a frame.
+    pub(crate) fn pack_frame(&mut self, forward: &Forward, id: u32, len: usize) -> u8 {
+        let frame = &mut self.frames[id as usize];
+        let payload = HEADROOM..HEADROOM + len;
         let records = self
             .router
             .pack(self.now, forward, BufferId(id), frame, payload);
@@ -414,7 +426,7 @@ impl Relay {
         let (verdict, _) = self.receive(ingress, Transport::Udp, client, packet);
         match verdict {
             Verdict::Drop(reason) => reason,
-            Verdict::Forward(forward) => panic!("forwarded: {forward:?}"),
+            other => panic!("not dropped: {other:?}"),
         }
     }
 

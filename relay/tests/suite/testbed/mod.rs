@@ -5,6 +5,7 @@
 
 pub(crate) mod owner;
 pub(crate) mod process;
+pub(crate) mod redis;
 
 use std::fs;
 use std::io;
@@ -68,6 +69,11 @@ impl Testbed {
 
     pub(crate) fn admin(&self) -> SocketAddr {
         SocketAddr::new(self.ip(1), 9101)
+    }
+
+    /// Where a test's own Redis listens.
+    pub(crate) fn redis(&self) -> SocketAddr {
+        SocketAddr::new(self.ip(2), 6379)
     }
 
     pub(crate) fn relay_internal(&self, core: u16) -> SocketAddr {

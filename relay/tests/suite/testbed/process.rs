@@ -119,6 +119,15 @@ impl RelayProcess {
         self.wait()
     }
 
+    /// Stops the relay in good order, whatever it has logged, and returns its log.
+    pub(crate) fn stop_warned(mut self) -> String {
+        self.signal("TERM");
+        let status = self.wait();
+        let log = self.log();
+        assert!(status.success(), "the relay ended with {status}:\n{log}");
+        log
+    }
+
     fn wait(&mut self) -> ExitStatus {
         let status = until("the relay has ended", || {
             self.child.try_wait().expect("a child")
@@ -175,6 +184,14 @@ impl Pages {
                     .expect("a number")
             })
             .sum()
+    }
+
+    /// A metric of the relay as a whole, by its name without `firsthop_relay_`.
+    pub(crate) fn whole(&self, name: &str) -> Option<u64> {
+        let (_, body) = self.page("/metrics");
+        let name = format!("firsthop_relay_{name} ");
+        let value = body.lines().find_map(|line| line.strip_prefix(&name))?;
+        Some(value.parse().expect("a number"))
     }
 
     pub(crate) fn drops(&self, reason: &str) -> u64 {

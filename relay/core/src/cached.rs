@@ -1,0 +1,255 @@
+//! What a router does with a flow cache: it says what changes, asks about clients that it does not know, and takes the
+//! answers for what they are.
+//!
+//! A router without a cache has none of this. One with a cache does it away from the packets that it can route: a change
+//! comes of a proof, of an end, and of the expiry wheel's look at a flow about twice a minute; a question of a packet that
+//! would be dropped otherwise.
+
+use std::collections::VecDeque;
+
+use firsthop_shared::address::{OwnerAddr, Restart, ShardId};
+use firsthop_shared::trunk::RecordHeader;
+
+use crate::cache::{Change, ChangeKind, Entry, FlowId, Found};
+use crate::config::CacheConfig;
+use crate::downlink::transport_of;
+use crate::flows::{Claim, FlowKey};
+use crate::limits::{CHANGES_MAX, EXPIRY_BUDGET};
+use crate::reason::Reason;
+use crate::recall::{Held, Recall};
+use crate::router::Router;
+use crate::time::Micros;
+use crate::trunks::BufferId;
+use crate::uplink::{Source, Verdict};
+
+/// What a core has done with the flow cache, since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecallCounters {
+    /// Clients asked about.
+    pub questions: u64,
+    /// Clients not asked about because as many were as may be.
+    pub withheld: u64,
+    /// Answers by which a client is known.
+    pub hits: u64,
+    /// Answers that there is no entry.
+    pub misses: u64,
+    /// Answers that cannot be used: nonsense, a foreign cluster, an owner outside of the internal networks, no trunk left.
+    pub refused: u64,
+    /// Questions without an answer in time.
+    pub late: u64,
+    /// Packets that waited for an answer.
+    pub waited: u64,
+    /// Changes that found no room on their way to the cache.
+    pub changes_lost: u64,
+}
+
+/// What became of a packet that the cache may know where to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recalled {
+    /// Ask the cache about the packet's flow, and give its answer to [`Router::answer`].
+    pub ask: bool,
+    /// The packet waits: its buffer stays taken until [`Router::take_recalled`] returns it. Else it is dropped, and counted.
+    pub held: bool,
+}
+
+/// A router's side of the cache.
+pub(crate) struct Cached {
+    recall: Recall,
+    changes: VecDeque<Change>,
+    hits: u64,
+    misses: u64,
+    refused: u64,
+    changes_lost: u64,
+}
+
+impl Cached {
+    pub(crate) fn new(config: CacheConfig, now: Micros) -> Self {
+        Self {
+            recall: Recall::new(config.questions, now),
+            changes: VecDeque::with_capacity(CHANGES_MAX),
+            hits: 0,
+            misses: 0,
+            refused: 0,
+            changes_lost: 0,
+        }
+    }
+
+    /// Notes a change for the cache.
+    pub(crate) fn change(&mut self, flow: FlowId, entry: Entry, kind: ChangeKind) {
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push_back(Change { flow, entry, kind });
+        } else {
+            self.changes_lost += 1;
+        }
+    }
+}
+
+impl Router {
+    /// Whether a packet that would be dropped for this reason is one that the cache may know where to send.
+    pub(crate) fn may_recall(&self, reason: Reason) -> bool {
+        self.cached.is_some()
+            && matches!(
+                reason,
+                Reason::NoFlowDtls | Reason::NoFlowRtp | Reason::NoFlowStun
+            )
+    }
+
+    /// Decides a packet of which [`Router::uplink`] has said [`Verdict::Unknown`]: `buffer` holds its `len` bytes.
+    pub fn recall(
+        &mut self,
+        now: Micros,
+        source: &Source,
+        unknown: Reason,
+        buffer: BufferId,
+        len: u16,
+    ) -> Recalled {
+        let served = self.serves(source.client);
+        let Some(cached) = self.cached.as_mut().filter(|_| served) else {
+            self.counters.drop(unknown);
+            return Recalled {
+                ask: false,
+                held: false,
+            };
+        };
+        let held = Held {
+            source: *source,
+            buffer,
+            len,
+        };
+        let outcome = cached.recall.packet(now, held, unknown);
+        if let Some(reason) = outcome.dropped {
+            self.counters.drop(reason);
+        }
+        Recalled {
+            ask: outcome.ask,
+            held: outcome.dropped.is_none(),
+        }
+    }
+
+    /// Takes the cache's answer about a flow, which is a hint: it makes a provisional claim at an address that has none.
+    ///
+    /// Proof once made it, but of yesterday, and by way of a server that others may write to. So it obeys what a record must
+    /// obey (an owner inside of the internal networks, a client outside), never touches a flow that is there, and is
+    /// proven by nobody but its owner. A late answer is as good as one in time.
+    pub fn answer(&mut self, now: Micros, flow: FlowId, found: Found) {
+        let key = FlowKey::new(flow.ingress, flow.transport, &flow.client);
+        let key = self.flows.hashed(key);
+        let refusal = match found {
+            _ if self.flows.find(&key).is_some() => None,
+            Found::Nothing => Some(Reason::CacheMiss),
+            Found::Nonsense => Some(Reason::CacheRefused),
+            Found::Entry(entry) if self.claim(now, flow, &entry) => None,
+            Found::Entry(_) => Some(Reason::CacheRefused),
+        };
+        let Some(cached) = &mut self.cached else {
+            return;
+        };
+        match found {
+            Found::Nothing => cached.misses += 1,
+            Found::Entry(_) if refusal.is_none() => cached.hits += 1,
+            Found::Nonsense | Found::Entry(_) => cached.refused += 1,
+        }
+        cached.recall.answer(now, &key, refusal);
+    }
+
+    /// Makes the claim that an entry tells of, at an address without any. Returns whether it could.
+    fn claim(&mut self, now: Micros, flow: FlowId, entry: &Entry) -> bool {
+        let allowed = entry.cluster == self.cluster
+            && self.internal.contains(entry.owner.ip())
+            && self.serves(flow.client);
+        if !allowed {
+            return false;
+        }
+        let Some(trunk) = self.trunks.acquire(entry.owner, entry.shard) else {
+            self.counters.restores_refused += 1;
+            return false;
+        };
+        let claim = Claim {
+            session: entry.session,
+            trunk,
+        };
+        let key = FlowKey::new(flow.ingress, flow.transport, &flow.client);
+        let key = self.flows.hashed(key);
+        let proven = false;
+        let restored = self
+            .flows
+            .restore(now.ticks(), &key, claim, entry.restart, proven);
+        self.counters.claims_recalled += 1;
+        self.count_removed(restored.evicted, None);
+        true
+    }
+
+    /// Ends waits whose time is up. Call it in every turn, and then [take](Router::take_recalled) the packets.
+    pub fn end_waits(&mut self, now: Micros) {
+        if let Some(cached) = &mut self.cached {
+            cached.recall.tick(now, EXPIRY_BUDGET);
+        }
+    }
+
+    /// The next packet whose wait is over: its buffer, its length, and what becomes of it now.
+    pub fn take_recalled(&mut self, now: Micros) -> Option<(BufferId, u16, Verdict)> {
+        let (held, reason) = self.cached.as_mut()?.recall.take_ready()?;
+        let verdict = match self.by_flow(now, &held.source, reason) {
+            Ok(forward) => {
+                self.counters.uplink_packets += 1;
+                self.counters.uplink_bytes += u64::from(held.len);
+                Verdict::Forward(forward)
+            }
+            Err(reason) => {
+                self.counters.drop(reason);
+                Verdict::Drop(reason)
+            }
+        };
+        Some((held.buffer, held.len, verdict))
+    }
+
+    /// The next change for the cache. Take them all after each datagram from an owner and in each turn, of which
+    /// [`Router::expire`] and [`Router::note`] bring some: who waits longer loses some.
+    pub fn take_change(&mut self) -> Option<Change> {
+        self.cached.as_mut()?.changes.pop_front()
+    }
+
+    /// What the core has done with the flow cache; nothing when it has none.
+    #[must_use]
+    pub fn recall_counters(&self) -> Option<RecallCounters> {
+        let cached = self.cached.as_ref()?;
+        let counts = cached.recall.counts();
+        Some(RecallCounters {
+            questions: counts.questions,
+            withheld: counts.withheld,
+            hits: cached.hits,
+            misses: cached.misses,
+            refused: cached.refused,
+            late: counts.late,
+            waited: counts.waited,
+            changes_lost: cached.changes_lost,
+        })
+    }
+
+    /// Notes what a record says of a session at a client's address.
+    pub(crate) fn remember(
+        &mut self,
+        owner: OwnerAddr,
+        shard: ShardId,
+        record: &RecordHeader,
+        restart: Restart,
+        kind: ChangeKind,
+    ) {
+        let cluster = self.cluster;
+        if let Some(cached) = &mut self.cached {
+            let flow = FlowId {
+                ingress: record.ingress,
+                transport: transport_of(record),
+                client: record.client,
+            };
+            let entry = Entry {
+                cluster,
+                owner,
+                shard,
+                session: record.session,
+                restart,
+            };
+            cached.change(flow, entry, kind);
+        }
+    }
+}

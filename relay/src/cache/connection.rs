@@ -1,0 +1,319 @@
+//! The thread that speaks with Redis: one multiplexed connection, pipelines, reconnection with backoff.
+//!
+//! Questions and changes go in batches. Many batches of questions may be under way at once, one batch of changes: so the
+//! changes of one flow reach Redis in the order in which they came. Redis is *out of reach* from the first command that fails on
+//! its way or has no answer in time (in a silence, that is a PING), until a new connection has answered one. Meanwhile what lies in the queues is dropped and counted, nothing is sent but attempts to connect, and the log has one line.
+//!
+//! Relays of one site share the entries, and a client may have moved from one to another. So a new proof writes its entry, whatever
+//! was there; that a flow is alive, or closed, is told to the entry of its own session alone. Redis decides that, in one step.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use firsthop_relay_core::cache::{FORMAT, VALUE_MAX};
+use firsthop_relay_core::{Change, ChangeKind, Found};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Pipeline, RedisError, RedisResult, Value};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tracing::{info, warn};
+
+use super::{Question, Shared, Target, Totals};
+use crate::limits::{
+    CACHE_BACKOFF, CACHE_BATCH, CACHE_CONNECT, CACHE_ENTRY, CACHE_PING, CACHE_QUESTION_BATCHES,
+    CACHE_RESPONSE, CACHE_STEADY,
+};
+
+/// `KEYS[1]`: a flow's key. `ARGV`: what names its session in a value, the rest of the value, seconds. Lets the entry live on,
+/// unless it is another session's. What is no entry at all gives way, of whatever type it is.
+const ALIVE: &str = "local v = redis.pcall('GET', KEYS[1]) \
+    if type(v) == 'string' and string.sub(v, 1, 2) == '1 ' and string.sub(v, 1, #ARGV[1]) ~= ARGV[1] then return 0 end \
+    redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2], 'EX', ARGV[3]) return 1";
+
+/// `KEYS[1]`: a flow's key. `ARGV[1]`: what names its session in a value. Removes the entry, if it is this session's.
+const CLOSED: &str = "local v = redis.pcall('GET', KEYS[1]) \
+    if type(v) == 'string' and string.sub(v, 1, #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
+    return 0";
+
+// The script above spells the format.
+const _: () = assert!(matches!(FORMAT.as_bytes(), b"1 "));
+
+/// The thread's work.
+pub(super) struct Connection {
+    target: Target,
+    shared: Arc<Shared>,
+    questions: Receiver<Question>,
+    changes: Receiver<Change>,
+}
+
+/// A batch that has come back from Redis.
+enum Done {
+    /// Questions were answered, or a PING was.
+    Answered,
+    /// Changes were taken, all but those that were refused: the first refusal, if any.
+    Written(Option<RedisError>),
+}
+
+impl Connection {
+    pub(super) fn new(
+        target: Target,
+        shared: Arc<Shared>,
+        questions: Receiver<Question>,
+        changes: Receiver<Change>,
+    ) -> Self {
+        Self {
+            target,
+            shared,
+            questions,
+            changes,
+        }
+    }
+
+    /// Works until it is told to stop.
+    ///
+    /// # Errors
+    /// The runtime could not be made.
+    pub(super) fn run(self) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let shared = Arc::clone(&self.shared);
+        runtime.block_on(async {
+            tokio::select! {
+                () = shared.stop.notified() => {}
+                () = self.keep() => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Connects, serves, and begins anew.
+    async fn keep(&self) {
+        let mut outage: Option<Instant> = None;
+        let mut backoff = CACHE_BACKOFF.start;
+        loop {
+            let connecting = self.connect();
+            let connected = match outage {
+                // What comes while a relay starts is worth to wait for the first connection.
+                None => connecting.await,
+                Some(_) => self.without_redis(connecting).await,
+            };
+            let error = match connected {
+                Ok(manager) => {
+                    let since = Instant::now();
+                    match outage.take() {
+                        None => info!(redis = self.target.place, "the flow cache is up"),
+                        Some(since) => info!(
+                            redis = self.target.place,
+                            seconds = since.elapsed().as_secs(),
+                            "the flow cache is up again"
+                        ),
+                    }
+                    self.shared.set_up(true);
+                    let error = self.serve(manager).await;
+                    if since.elapsed() >= CACHE_STEADY {
+                        backoff = CACHE_BACKOFF.start;
+                    }
+                    error
+                }
+                Err(error) => error,
+            };
+            self.shared.set_up(false);
+            if outage.is_none() {
+                warn!(
+                    redis = self.target.place,
+                    cause = %error,
+                    "the flow cache is out of reach: calls go on, and a relay that loses flows does not find them there"
+                );
+                outage = Some(Instant::now());
+            }
+            self.without_redis(sleep(backoff)).await;
+            backoff = (2 * backoff).min(CACHE_BACKOFF.end);
+        }
+    }
+
+    /// Does something while Redis is out of reach, and drops what comes for it.
+    async fn without_redis<T>(&self, something: impl Future<Output = T>) -> T {
+        let mut something = std::pin::pin!(something);
+        loop {
+            self.drop_all();
+            tokio::select! {
+                done = &mut something => return done,
+                () = self.shared.work.notified() => {}
+            }
+        }
+    }
+
+    fn drop_all(&self) {
+        // The cores that ask now have not seen yet that it is of no use, and end their waits by themselves.
+        while self.questions.try_recv().is_ok() {}
+        let dropped = self.changes.try_iter().count();
+        Totals::add(&self.shared.totals.unreachable, dropped);
+    }
+
+    /// A connection that has answered.
+    async fn connect(&self) -> RedisResult<ConnectionManager> {
+        // It would connect again by itself, behind our back: then nobody could say for how long Redis was out of reach. And it
+        // keeps an error that is none of the network's, a refused password, for ever.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(CACHE_CONNECT))
+            .set_response_timeout(Some(CACHE_RESPONSE));
+        let connecting = async {
+            let client = self.target.client.clone();
+            let mut manager = ConnectionManager::new_with_config(client, config).await?;
+            ping(&mut manager).await?;
+            Ok(manager)
+        };
+        timeout(CACHE_CONNECT + CACHE_RESPONSE, connecting)
+            .await
+            .unwrap_or_else(|_| Err(too_late()))
+    }
+
+    /// Carries batches there and back, until one fails on its way.
+    async fn serve(&self, manager: ConnectionManager) -> RedisError {
+        let mut under_way: JoinSet<RedisResult<Done>> = JoinSet::new();
+        // Batches of questions, and changes in the batch of these.
+        let (mut asking, mut writing) = (0, 0);
+        // Whether the log has a line about refused changes already.
+        let mut refused = false;
+        let mut silence = interval(CACHE_PING);
+        silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            while asking < CACHE_QUESTION_BATCHES {
+                let batch: Vec<_> = self.questions.try_iter().take(CACHE_BATCH).collect();
+                if batch.is_empty() {
+                    break;
+                }
+                asking += 1;
+                under_way.spawn(ask(manager.clone(), batch, Arc::clone(&self.shared)));
+            }
+            if writing == 0 {
+                let batch: Vec<_> = self.changes.try_iter().take(CACHE_BATCH).collect();
+                if !batch.is_empty() {
+                    writing = batch.len();
+                    under_way.spawn(write(manager.clone(), batch, Arc::clone(&self.shared)));
+                }
+            }
+            let done = tokio::select! {
+                () = self.shared.work.notified() => continue,
+                Some(done) = under_way.join_next() => done,
+                _ = silence.tick() => {
+                    if under_way.is_empty() {
+                        asking += 1;
+                        let mut manager = manager.clone();
+                        under_way.spawn(async move { ping(&mut manager).await.map(|()| Done::Answered) });
+                    }
+                    continue;
+                }
+            };
+            match done.unwrap_or_else(|error| Err(std::io::Error::other(error).into())) {
+                Ok(Done::Answered) => asking -= 1,
+                Ok(Done::Written(refusal)) => {
+                    writing = 0;
+                    self.report(refusal.as_ref(), &mut refused);
+                }
+                Err(error) => {
+                    Totals::add(&self.shared.totals.unreachable, writing);
+                    return error;
+                }
+            }
+        }
+    }
+
+    /// One line when Redis begins to refuse changes: it is full, a replica, or does not allow this user to write.
+    fn report(&self, refusal: Option<&RedisError>, refused: &mut bool) {
+        if let (Some(cause), false) = (refusal, *refused) {
+            warn!(redis = self.target.place, %cause, "the flow cache refuses what is written to it");
+        }
+        *refused = refusal.is_some();
+    }
+}
+
+fn too_late() -> RedisError {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time").into()
+}
+
+async fn ping(manager: &mut ConnectionManager) -> RedisResult<()> {
+    redis::cmd("PING").exec_async(manager).await
+}
+
+/// The answers to a pipeline, one for each command. A command that Redis refuses does not take the others with it.
+async fn answers(
+    pipeline: &mut Pipeline,
+    mut manager: ConnectionManager,
+) -> RedisResult<Vec<RedisResult<Value>>> {
+    pipeline.ignore_errors().query_async(&mut manager).await
+}
+
+async fn ask(
+    manager: ConnectionManager,
+    batch: Vec<Question>,
+    shared: Arc<Shared>,
+) -> RedisResult<Done> {
+    let mut pipeline = Pipeline::with_capacity(batch.len());
+    for question in &batch {
+        // Whatever lies there, however long: no more than an entry, and one byte to see that it is longer.
+        pipeline
+            .cmd("GETRANGE")
+            .arg(question.flow.to_string())
+            .arg(0)
+            .arg(VALUE_MAX);
+    }
+    let found = answers(&mut pipeline, manager)
+        .await?
+        .into_iter()
+        .map(|answer| match answer {
+            Ok(Value::BulkString(value)) => Ok(Found::read(&value)),
+            Ok(Value::Nil) => Ok(Found::Nothing),
+            Ok(_) => Ok(Found::Nonsense),
+            // Somebody has put a list there, or the like.
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(Found::Nonsense),
+            // It is loading its data, or does not let us read.
+            Err(error) => Err(error),
+        })
+        .collect::<RedisResult<Vec<_>>>()?;
+    shared.give(batch.into_iter().zip(found));
+    Ok(Done::Answered)
+}
+
+async fn write(
+    manager: ConnectionManager,
+    batch: Vec<Change>,
+    shared: Arc<Shared>,
+) -> RedisResult<Done> {
+    let mut pipeline = Pipeline::with_capacity(batch.len());
+    let seconds = CACHE_ENTRY.as_secs();
+    for Change { flow, entry, kind } in &batch {
+        let key = flow.to_string();
+        match kind {
+            ChangeKind::Proven => pipeline
+                .cmd("SET")
+                .arg(key)
+                .arg(entry.to_string())
+                .arg("EX")
+                .arg(seconds),
+            ChangeKind::Alive => pipeline
+                .cmd("EVAL")
+                .arg(ALIVE)
+                .arg(1)
+                .arg(key)
+                .arg(entry.session_part())
+                .arg(entry.restart.to_string())
+                .arg(seconds),
+            ChangeKind::Closed => pipeline
+                .cmd("EVAL")
+                .arg(CLOSED)
+                .arg(1)
+                .arg(key)
+                .arg(entry.session_part()),
+        };
+    }
+    let answers = answers(&mut pipeline, manager).await?;
+    let total = answers.len();
+    let refusals: Vec<RedisError> = answers.into_iter().filter_map(Result::err).collect();
+    Totals::add(&shared.totals.writes, total - refusals.len());
+    Totals::add(&shared.totals.refused, refusals.len());
+    Ok(Done::Written(refusals.into_iter().next()))
+}

@@ -1,0 +1,71 @@
+//! What a turn does with the flow cache, when there is one: packets that wait for it, answers, changes.
+
+use firsthop_relay_core::{BufferId as RouterBuffer, Micros, Reason, Source, Verdict};
+
+use super::Shard;
+use crate::limits;
+use crate::ring::{BufferId, HEADROOM, Received};
+
+impl Shard {
+    /// A packet of a client that is not known: asks the cache, where that helps. Returns whether the packet waits.
+    pub(super) fn recall(
+        &mut self,
+        now: Micros,
+        source: &Source,
+        unknown: Reason,
+        received: &Received,
+    ) -> bool {
+        let Some(cache) = self.cache.as_mut().filter(|cache| cache.reachable()) else {
+            self.router.count(unknown);
+            return false;
+        };
+        let buffer = RouterBuffer(received.buffer.to_raw());
+        let len = received.len as u16;
+        let recalled = self.router.recall(now, source, unknown, buffer, len);
+        if recalled.ask {
+            cache.ask(source.flow());
+        }
+        recalled.held
+    }
+
+    /// Gives the cache what has changed, takes its answers, and lets the packets go on whose wait is over. Returns whether more
+    /// answers may be waiting.
+    pub(super) fn speak_with_cache(&mut self, now: Micros) -> bool {
+        self.give_changes();
+        let Some(cache) = &mut self.cache else {
+            return false;
+        };
+        let mut taken = 0;
+        while taken < limits::CACHE_ANSWERS_PER_TURN
+            && let Some(answer) = cache.answer()
+        {
+            taken += 1;
+            self.router.answer(now, answer.flow, answer.found);
+        }
+        cache.flush();
+        self.router.end_waits(now);
+        while let Some((buffer, len, verdict)) = self.router.take_recalled(now) {
+            let id = BufferId::from_raw(buffer.0);
+            let records = match verdict {
+                Verdict::Forward(forward) => {
+                    let payload = HEADROOM..HEADROOM + usize::from(len);
+                    let frame = self.ring.bytes_mut(id);
+                    self.router.pack(now, &forward, buffer, frame, payload)
+                }
+                Verdict::Drop(_) | Verdict::Unknown(_) => 0,
+            };
+            self.share(id, records);
+        }
+        taken == limits::CACHE_ANSWERS_PER_TURN
+    }
+
+    /// Gives the cache what has changed.
+    pub(super) fn give_changes(&mut self) {
+        let Some(cache) = &mut self.cache else {
+            return;
+        };
+        while let Some(change) = self.router.take_change() {
+            cache.change(change);
+        }
+    }
+}
