@@ -163,7 +163,7 @@ pub const REBUILDS_MAX: usize = 3;
 pub const REBUILD_WINDOW: Duration = Duration::from_secs(60);
 
 /// How long cores that were asked to stop may take: a turn, and what the kernel needs to let go of a ring.
-pub const CORES_STOP: Duration = Duration::from_secs(2);
+pub const CORES_STOP: Duration = Duration::from_secs(5);
 
 /// How long a relay forwards after SIGTERM unless set: two looks of a usual health check at `/readyz`, and within the 30 s that
 /// Kubernetes gives by default.

@@ -68,7 +68,8 @@ impl FlowKey {
     /// The key in 20 bytes, for a successor.
     pub(crate) fn to_bytes(self) -> [u8; 20] {
         let mut bytes = [0; 20];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(self.words()) {
+        let words = self.ip.into_iter().chain([self.tail]);
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
         bytes
@@ -86,17 +87,14 @@ impl FlowKey {
         (key == Self::new(id.ingress, id.transport, &id.client)).then_some(key)
     }
 
-    fn words(&self) -> [u32; 5] {
-        let [a, b, c, d] = self.ip;
-        [a, b, c, d, self.tail]
-    }
-
     /// The key with its hash, which is made once for all that is done with it.
     pub(super) fn hashed(self, hasher: &SipHasher13) -> HashedKey {
         let mut bytes = [0; 20];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(self.words()) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
+        bytes[..4].copy_from_slice(&self.ip[0].to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.ip[1].to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.ip[2].to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.ip[3].to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.tail.to_ne_bytes());
         HashedKey {
             key: self,
             hash: hasher.hash(&bytes) as u32,
