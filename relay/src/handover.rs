@@ -15,17 +15,23 @@
 //! → imported   the successor's core knows these flows
 //! ← yours      the commit: from here on the serving relay leaves this core alone
 //! → armed      the successor's core receives: what came meanwhile has waited in the sockets
-//! → serving    admin pages are served too: the old process ends
+//! → serving    admin pages are served too: the old process closes the connection, which is its word for yes, and ends
 //! ```
 //!
 //! **The numbering stays.** Sockets are passed on, not bound anew, so the SO_REUSEPORT group keeps its members and their order,
 //! and the steering program stays valid. Owners see the same hop.
 //!
-//! **Nobody serves is impossible.** Until `serving` the old process keeps its sockets and, core by core, the flows as it handed
+//! **A hand-over that fails leaves a relay that serves.** Until `serving` the old process keeps its sockets and, core by core, the flows as it handed
 //! them over. When the connection ends before, whatever the cause, every core that stands still goes on. A successor that
 //! fails ends its own receives before it lets go of the connection; should both receive for a moment (a successor that was
 //! stopped in its tracks), each datagram is still received once, by one of them, and both know the flow. What a core of the
 //! successor learned in between is lost, and heals like after any restart. Every wait has a bound.
+//!
+//! **Nobody serves when the old process dies on the way**: killed before `serving`, it cannot go on, and the
+//! successor, which has not all of its cores, ends too. Then the supervisor starts anew, and calls heal.
+//!
+//! **Both serve is impossible.** The old process may have given up while `serving` was under way: it says `give up` before it
+//! closes. Therefore the successor goes on only once the connection has ended without that.
 //!
 //! **Who may.** The socket is for its owner (mode 0600), and each end asks the kernel who the other is: the same user, or root.
 //!

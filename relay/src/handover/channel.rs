@@ -128,9 +128,12 @@ impl Connection {
     /// Connects to whoever listens at a path.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] or [`io::ErrorKind::ConnectionRefused`] when nobody does; or what the system says.
+    /// [`io::ErrorKind::NotFound`] or [`io::ErrorKind::ConnectionRefused`] when nobody does; [`io::ErrorKind::WouldBlock`]
+    /// when whoever does accepts nobody; or what the system says.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
+        // It bounds the wait for a listener whose queue is full, too.
+        socket.set_write_timeout(Some(HANDOVER_STEP))?;
         socket.connect(&SockAddr::unix(path)?)?;
         Self::over(socket)
     }
@@ -263,7 +266,8 @@ impl Connection {
             let error = io::Error::last_os_error();
             return match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Arrived::Nothing),
-                io::ErrorKind::ConnectionReset => Ok(Arrived::End),
+                // The other end closed without reading all; the kernel says so once, before what it had said itself.
+                io::ErrorKind::ConnectionReset => self.receive(Duration::ZERO, None),
                 _ => Err(error),
             };
         };

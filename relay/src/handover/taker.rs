@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use firsthop_relay_core::Inherited;
 use firsthop_service::settings::SettingError;
 use socket2::SockRef;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::HandoverError;
 use super::channel::{Arrived, Connection, Listener};
@@ -49,6 +49,9 @@ pub(crate) fn connect(
         Err(error) if nobody_serves(&error) => {
             info!(path = %path.display(), "no relay serves there: starting anew");
             return Ok(None);
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(HandoverError::Late("before it accepted the connection"));
         }
         Err(error) => return Err(cannot_connect(path, &error)),
     };
@@ -195,24 +198,19 @@ impl Taker {
         Ok(inherited)
     }
 
-    /// Says that everything is taken over, which ends the predecessor.
+    /// Says that everything is taken over, and waits for the answer: a predecessor that agrees closes the connection, and ends;
+    /// one that does not says so before. One that has died meanwhile has closed it too.
     ///
     /// # Errors
-    /// The predecessor has given up before, and goes on: this relay must not.
+    /// The predecessor has given up before, and goes on: this relay must not. Nor when it does not answer, for it takes no word
+    /// that is so late.
     pub(crate) fn serving(self) -> Result<(), HandoverError> {
-        let Err(error) = self.connection.send(&encode(&ToGiver::Serving), &[]) else {
-            return Ok(());
-        };
-        // One that gives up says so before it closes. One that says nothing has died.
-        match self.connection.receive(Duration::ZERO, None) {
-            Ok(Arrived::Message(bytes, _)) => {
-                let said = expect(&bytes, &ToTaker::Listeners, "at the end");
-                Err(said.err().unwrap_or(HandoverError::Gone("at the end")))
-            }
-            _ => {
-                warn!(%error, "the former relay died after it had handed over");
-                Ok(())
-            }
+        self.say(&ToGiver::Serving)?;
+        let step = "after the last core";
+        match receive(&self.connection, 2 * HANDOVER_STEP, step) {
+            Ok((bytes, _)) => Err(not_due(&bytes, step)),
+            Err(HandoverError::Gone(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -239,9 +237,16 @@ fn cause(core: u16, events: &Receiver<Event>) -> HandoverError {
 fn say(connection: &Connection, message: &ToGiver) -> Result<(), HandoverError> {
     match connection.send(&encode(message), &[]) {
         // What the other end has said before it closed tells more: it is read next.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if has_closed(&error) => Ok(()),
         sent => sent.map_err(HandoverError::system("sending")),
     }
+}
+
+fn has_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 fn receive(
@@ -265,18 +270,21 @@ fn receive(
 }
 
 fn expect(bytes: &[u8], due: &ToTaker, step: &'static str) -> Result<(), HandoverError> {
-    match decode(bytes) {
-        Some(said) if said == *due => Ok(()),
-        Some(ToTaker::GiveUp { why }) => Err(HandoverError::GivenUp(why)),
-        Some(other) => Err(HandoverError::Unexpected {
-            said: format!("{other:?}"),
-            step,
-        }),
-        None => Err(HandoverError::Unexpected {
-            said: "what no relay says".to_owned(),
-            step,
-        }),
+    if decode(bytes).as_ref() == Some(due) {
+        Ok(())
+    } else {
+        Err(not_due(bytes, step))
     }
+}
+
+/// What it means that the serving relay has said this, which was not due.
+fn not_due(bytes: &[u8], step: &'static str) -> HandoverError {
+    let said = match decode(bytes) {
+        Some(ToTaker::GiveUp { why }) => return HandoverError::GivenUp(why),
+        Some(other) => format!("{other:?}"),
+        None => "what no relay says".to_owned(),
+    };
+    HandoverError::Unexpected { said, step }
 }
 
 /// Receives the sockets of all cores, and sees that each is where it should be.
