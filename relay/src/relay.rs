@@ -277,7 +277,7 @@ impl Relay {
             })
             .transpose()
             .map_err(system("the thread of hand-overs"))?;
-        let mut relay = Self {
+        let relay = Self {
             config,
             roster,
             group,
@@ -294,9 +294,7 @@ impl Relay {
             admin_address,
         };
         if let Some(Err(error)) = taker.map(Taker::serving) {
-            // The former relay goes on: sockets and file are its own.
-            relay.handed_over = true;
-            relay.stop();
+            relay.give_way();
             return Err(error.into());
         }
         Ok(relay)
@@ -354,6 +352,11 @@ impl Relay {
                     }
                 }
                 Event::CoreEnded { group, core, error } if group == self.group.number() => {
+                    // Whoever takes over would hold the addresses of the group that ends; one that serves needs no other group.
+                    if self.giver.as_ref().is_some_and(Giver::interrupt) {
+                        self.handed_over = true;
+                        return Ok(());
+                    }
                     building = Some((Instant::now(), self.group.cores()));
                     self.rebuild(core, error)?;
                     drain.iter_mut().for_each(Drain::flows_lost);
@@ -379,7 +382,7 @@ impl Relay {
     /// asks meanwhile hears that this relay is not ready.
     pub fn stop(mut self) {
         if let Some(giver) = self.giver.take() {
-            giver.stop(self.handed_over);
+            self.handed_over |= giver.stop(self.handed_over);
         }
         if self.handed_over {
             let _ = self.leave_admin.send(true);
@@ -396,6 +399,13 @@ impl Relay {
         }
     }
 
+    /// Ends a relay whose predecessor goes on: the cores first, for both receive. Admin port and file are the other's.
+    fn give_way(mut self) {
+        stop_cores(&mut self.group);
+        self.handed_over = true;
+        self.stop();
+    }
+
     /// Ends the group that has lost a core, and starts the next one.
     fn rebuild(&mut self, core: usize, lost: RelayError) -> Result<(), RelayError> {
         if !self.rebuilds.allow(self.start.elapsed()) {
@@ -408,10 +418,6 @@ impl Relay {
             cause = %lost,
             "a core was lost: all cores stop, and their group starts anew without its flows"
         );
-        if let Some(giver) = &self.giver {
-            // Whoever takes over would hold the addresses of the group that ends.
-            giver.interrupt();
-        }
         self.roster.leave();
         let number = self.group.number() + 1;
         let next = self

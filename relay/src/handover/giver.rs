@@ -9,9 +9,9 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -54,6 +54,15 @@ struct Shared {
     ended: AtomicBool,
     /// A byte in it interrupts whatever the thread waits for.
     interrupt: UnixStream,
+    word: Mutex<Word>,
+}
+
+/// What the thread and its owner must agree on: whichever comes first keeps the other from coming.
+#[derive(Default)]
+struct Word {
+    /// A byte is under way to the thread.
+    interrupted: bool,
+    handed_over: bool,
 }
 
 /// What the thread works with.
@@ -86,6 +95,7 @@ impl Giver {
             listener,
             ended: AtomicBool::new(false),
             interrupt,
+            word: Mutex::default(),
         });
         let work = Work {
             shared: Arc::clone(&shared),
@@ -102,20 +112,34 @@ impl Giver {
         Ok(Self { thread, shared })
     }
 
-    /// Ends a hand-over that is under way: what it spoke of is not there any more.
-    pub(crate) fn interrupt(&self) {
+    /// Ends a hand-over that is under way: what it spoke of is not there any more. Returns whether it came too late for that:
+    /// a successor serves.
+    pub(crate) fn interrupt(&self) -> bool {
+        let mut word = self.shared.word();
+        word.interrupted = true;
         // Full means that it is interrupted already.
         let _ = (&self.shared.interrupt).write(&[1]);
+        word.handed_over
     }
 
-    /// Ends the thread. The file goes too, unless a successor has it now.
-    pub(crate) fn stop(self, handed_over: bool) {
+    /// Ends the thread. Returns whether a successor serves, which may be so although nobody has read of it yet. The file goes
+    /// too, unless it is left to somebody.
+    pub(crate) fn stop(self, leave_file: bool) -> bool {
         self.shared.ended.store(true, Ordering::Release);
         self.interrupt();
         let _ = self.thread.join();
-        if !handed_over {
+        let handed_over = self.shared.word().handed_over;
+        if !handed_over && !leave_file {
             self.shared.listener.remove();
         }
+        handed_over
+    }
+}
+
+impl Shared {
+    fn word(&self) -> MutexGuard<'_, Word> {
+        // It is two flags: whole at any moment.
+        self.word.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +178,19 @@ impl Work {
 
     /// Takes what interrupts, so that the next wait waits.
     fn answer_interrupt(&self) {
+        let mut word = self.shared.word();
         let _ = (&self.interrupts).read(&mut [0; 64]);
+        word.interrupted = false;
+    }
+
+    /// Settles that the successor serves, unless an interrupt came first.
+    fn conclude(&self) -> Result<(), HandoverError> {
+        let mut word = self.shared.word();
+        if word.interrupted {
+            return Err(HandoverError::Interrupted);
+        }
+        word.handed_over = true;
+        Ok(())
     }
 
     /// Answers one peer. Returns whether it is the relay that serves now.
@@ -243,7 +279,7 @@ impl Work {
                     giving.sent_flows(self.start.elapsed());
                 }
                 Step::SendYours(core) => say(&ToTaker::Yours { core }, &[])?,
-                Step::End => return Ok(()),
+                Step::End => return self.conclude(),
             }
         }
     }
