@@ -185,6 +185,9 @@ pub const HANDOVER_ANSWER: Duration = Duration::from_secs(5);
 /// How long a successor may take to make its cores. Nobody stands still meanwhile.
 pub const HANDOVER_PREPARE: Duration = Duration::from_secs(60);
 
+/// How often a successor whose cores are not prepared yet looks whether the serving relay still waits for it.
+pub const HANDOVER_LOOK: Duration = Duration::from_millis(50);
+
 /// How long the thread pauses that could not accept a successor.
 pub const HANDOVER_PAUSE: Duration = Duration::from_millis(100);
 

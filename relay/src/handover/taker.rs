@@ -19,7 +19,7 @@ use super::message::{Description, Offer, ToGiver, ToTaker, decode, encode};
 use super::seat::Place;
 use crate::config::Config;
 use crate::group::Group;
-use crate::limits::{HANDOVER_ANSWER, HANDOVER_PREPARE, HANDOVER_STEP};
+use crate::limits::{HANDOVER_ANSWER, HANDOVER_LOOK, HANDOVER_PREPARE, HANDOVER_STEP};
 use crate::relay::{Event, RelayError};
 use crate::roster::Roster;
 use crate::sockets::CoreSockets;
@@ -140,12 +140,7 @@ impl Taker {
         let began = Instant::now();
         let prepared_by = began + HANDOVER_PREPARE;
         for (core, place) in (0..).zip(places) {
-            let time = prepared_by.saturating_duration_since(Instant::now());
-            match place.wait_prepared(time) {
-                Ok(true) => {}
-                Ok(false) => return Err(problem(core, "was not prepared in time")),
-                Err(()) => return Err(cause(core, events)),
-            }
+            self.wait_prepared(core, place, prepared_by, events)?;
         }
         let (mut flows, mut left_out, mut longest) = (0, 0, Duration::ZERO);
         for (core, place) in (0..).zip(places) {
@@ -163,6 +158,34 @@ impl Taker {
             "took over"
         );
         Ok(())
+    }
+
+    /// Waits until a core is prepared, or the serving relay goes on without: if it has lost a core, it needs its addresses.
+    fn wait_prepared(
+        &self,
+        core: u16,
+        place: &Place,
+        deadline: Instant,
+        events: &Receiver<Event>,
+    ) -> Result<(), HandoverError> {
+        let step = "while the cores were prepared";
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match place.wait_prepared(left.min(HANDOVER_LOOK)) {
+                Ok(true) => return Ok(()),
+                Ok(false) if left.is_zero() => {
+                    return Err(problem(core, "was not prepared in time"));
+                }
+                Ok(false) => {}
+                Err(()) => return Err(cause(core, events)),
+            }
+            let arrived = self.connection.receive(Duration::ZERO, None);
+            match arrived.map_err(HandoverError::system("receiving"))? {
+                Arrived::Nothing | Arrived::Interrupted => {}
+                Arrived::Message(bytes, _) => return Err(not_due(&bytes, step)),
+                Arrived::End => return Err(HandoverError::Gone(step)),
+            }
+        }
     }
 
     fn take_core(
