@@ -159,6 +159,10 @@ impl Shard {
             }
         }
         self.published.set_armed(false);
+        if self.ring.receiving() {
+            // What the ring has taken off the sockets already would be lost with it.
+            self.settle()?;
+        }
         self.publish();
         Ok(())
     }

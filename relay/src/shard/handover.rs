@@ -47,7 +47,7 @@ impl Shard {
     }
 
     /// Takes turns without receives until nothing is left. Returns whether it came to that in time.
-    fn settle(&mut self) -> Result<bool, RingError> {
+    pub(super) fn settle(&mut self) -> Result<bool, RingError> {
         let end = Instant::now() + limits::STAND_STILL;
         let mut turns = 0;
         loop {
