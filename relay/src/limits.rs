@@ -175,6 +175,10 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(3_600);
 /// How long a core that shall stand still for a hand-over may take to forward what it has.
 pub const STAND_STILL: Duration = Duration::from_secs(1);
 
+/// How much of that the flow cache may take to answer what it has been asked: ten times what it needs when it is well, and less
+/// than what fills the socket buffers.
+pub const STAND_STILL_ANSWERS: Duration = Duration::from_millis(10);
+
 /// How long each end of a hand-over waits for the other's next word. A core may stand still meanwhile, and calls bear some seconds
 /// of silence (consent lasts 30); on a machine that does nothing else it takes a millisecond.
 pub const HANDOVER_STEP: Duration = Duration::from_secs(5);

@@ -186,6 +186,20 @@ impl Router {
         }
     }
 
+    /// Ends all waits, whether their time is up or not. [Take](Router::take_recalled) the packets then.
+    pub fn end_all_waits(&mut self, now: Micros) {
+        if let Some(cached) = &mut self.cached {
+            cached.recall.end_all(now);
+        }
+    }
+
+    /// Whether an answer is awaited, or packets are left to [take](Router::take_recalled).
+    #[must_use]
+    pub fn is_recalling(&self) -> bool {
+        let cached = self.cached.as_ref();
+        cached.is_some_and(|cached| cached.recall.is_busy())
+    }
+
     /// The next packet whose wait is over: its buffer, its length, and what becomes of it now.
     pub fn take_recalled(&mut self, now: Micros) -> Option<(BufferId, u16, Verdict)> {
         let (held, reason) = self.cached.as_mut()?.recall.take_ready()?;

@@ -210,6 +210,19 @@ impl Recall {
         }
     }
 
+    /// Whether a question is under way, or a packet's wait is over that was not taken.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.asked.oldest().is_some() || self.ready.first != NONE
+    }
+
+    /// Ends all waits, as if their time were up.
+    pub(crate) fn end_all(&mut self, now: Micros) {
+        while let Some(at) = self.asked.oldest() {
+            self.counts.late += 1;
+            self.deny(at, now, Reason::CacheLate);
+        }
+    }
+
     /// The next packet whose wait is over, and why it is dropped when its client is still unknown.
     pub(crate) fn take_ready(&mut self) -> Option<(Held, Reason)> {
         let at = self.ready.first;

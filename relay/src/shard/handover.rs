@@ -47,13 +47,22 @@ impl Shard {
     }
 
     /// Takes turns without receives until nothing is left. Returns whether it came to that in time.
+    ///
+    /// Packets that wait for the flow cache go on when it answers, or are dropped by name: a Redis that hangs must not
+    /// let a core stand still for as long as a packet may wait.
     pub(super) fn settle(&mut self) -> Result<bool, RingError> {
-        let end = Instant::now() + limits::STAND_STILL;
+        let start = Instant::now();
+        let end = start + limits::STAND_STILL;
         let mut turns = 0;
         loop {
             self.ring.stop_receiving();
+            if start.elapsed() >= limits::STAND_STILL_ANSWERS {
+                self.router.end_all_waits(self.now());
+            }
             self.turn(Wait::No)?;
-            let waits = !self.received.is_empty() || self.router.next_linger().is_some();
+            let waits = !self.received.is_empty()
+                || self.router.next_linger().is_some()
+                || self.router.is_recalling();
             if self.ring.is_quiet() && !waits {
                 break;
             }

@@ -8,6 +8,8 @@ use crate::ring::{BufferId, HEADROOM, Received};
 
 impl Shard {
     /// A packet of a client that is not known: asks the cache, where that helps. Returns whether the packet waits.
+    ///
+    /// A core that stops receiving starts no wait, which another process could not end.
     pub(super) fn recall(
         &mut self,
         now: Micros,
@@ -15,7 +17,8 @@ impl Shard {
         unknown: Reason,
         received: &Received,
     ) -> bool {
-        let Some(cache) = self.cache.as_mut().filter(|cache| cache.reachable()) else {
+        let cache = self.cache.as_mut();
+        let Some(cache) = cache.filter(|cache| cache.reachable() && self.ring.receiving()) else {
             self.router.count(unknown);
             return false;
         };

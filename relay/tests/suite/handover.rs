@@ -2,6 +2,7 @@
 
 mod fake;
 mod load;
+mod recalling;
 mod refused;
 
 use std::fs;

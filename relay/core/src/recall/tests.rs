@@ -147,6 +147,25 @@ fn a_wait_ends_after_its_time_and_a_late_answer_that_helps_is_taken() {
 }
 
 #[test]
+fn all_waits_can_be_ended_before_their_time() {
+    let mut core = Core::new(QUESTIONS);
+    assert!(!core.recall.is_busy());
+    for client in [1, 2] {
+        assert_eq!(core.packet(client), ASKS);
+    }
+    assert!(core.recall.is_busy());
+    core.recall.end_all(core.now);
+    assert!(core.recall.is_busy(), "packets are left to take");
+    let late = Reason::CacheLate;
+    assert_eq!(core.ready(), [(0, late), (1, late)]);
+    assert!(!core.recall.is_busy());
+    assert_eq!(core.recall.counts().late, 2);
+    assert_eq!(core.packet(1), dropped(UNKNOWN));
+    core.answer(2, None);
+    assert_eq!(core.packet(2), ASKS, "a late answer is taken as ever");
+}
+
+#[test]
 fn an_answer_about_nobody_changes_nothing() {
     let mut core = Core::new(QUESTIONS);
     core.answer(1, None);
