@@ -121,6 +121,9 @@ pub const CACHE_BACKOFF: Range<Duration> = Duration::from_millis(100)..Duration:
 /// After a connection of so long the pauses begin anew: the end of a shorter one is more of the same.
 pub const CACHE_STEADY: Duration = Duration::from_secs(10);
 
+/// A Redis that refused something, and then nothing for so long, has a line in the log again when it refuses the next.
+pub const CACHE_REFUSAL_OVER: Duration = Duration::from_secs(60);
+
 /// The receive and send buffer that a public or internal socket asks of the kernel, in bytes.
 ///
 /// At 100,000 packets a second and about 1 KiB of kernel memory for each, this is 40 ms.

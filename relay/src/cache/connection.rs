@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use super::{Question, Shared, Target, Totals};
 use crate::limits::{
     CACHE_BACKOFF, CACHE_BATCH, CACHE_CONNECT, CACHE_ENTRY, CACHE_PING, CACHE_QUESTION_BATCHES,
-    CACHE_RESPONSE, CACHE_STEADY,
+    CACHE_REFUSAL_OVER, CACHE_RESPONSE, CACHE_STEADY,
 };
 
 /// `KEYS[1]`: a flow's key. `ARGV`: what names its session in a value, the rest of the value, seconds. Lets the entry live on,
@@ -49,8 +49,8 @@ pub(super) struct Connection {
 
 /// A batch that has come back from Redis.
 enum Done {
-    /// Questions were answered, or a PING was.
-    Answered,
+    /// Questions were answered, or a PING was: the first refusal to be asked, if any.
+    Answered(Option<RedisError>),
     /// Changes were taken, all but those that were refused: the first refusal, if any.
     Written(Option<RedisError>),
 }
@@ -176,8 +176,8 @@ impl Connection {
         let mut under_way: JoinSet<RedisResult<Done>> = JoinSet::new();
         // Batches of questions, and changes in the batch of these.
         let (mut asking, mut writing) = (0, 0);
-        // Whether the log has a line about refused changes already.
-        let mut refused = false;
+        // When Redis last refused something.
+        let (mut reads_refused, mut writes_refused) = (None, None);
         let mut silence = interval(CACHE_PING);
         silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -203,16 +203,19 @@ impl Connection {
                     if under_way.is_empty() {
                         asking += 1;
                         let mut manager = manager.clone();
-                        under_way.spawn(async move { ping(&mut manager).await.map(|()| Done::Answered) });
+                        under_way.spawn(async move { ping(&mut manager).await.map(|()| Done::Answered(None)) });
                     }
                     continue;
                 }
             };
             match done.unwrap_or_else(|error| Err(std::io::Error::other(error).into())) {
-                Ok(Done::Answered) => asking -= 1,
+                Ok(Done::Answered(refusal)) => {
+                    asking -= 1;
+                    self.report("what is asked of it", refusal, &mut reads_refused);
+                }
                 Ok(Done::Written(refusal)) => {
                     writing = 0;
-                    self.report(refusal.as_ref(), &mut refused);
+                    self.report("what is written to it", refusal, &mut writes_refused);
                 }
                 Err(error) => {
                     Totals::add(&self.shared.totals.unreachable, writing);
@@ -222,12 +225,16 @@ impl Connection {
         }
     }
 
-    /// One line when Redis begins to refuse changes: it is full, a replica, or does not allow this user to write.
-    fn report(&self, refusal: Option<&RedisError>, refused: &mut bool) {
-        if let (Some(cause), false) = (refusal, *refused) {
-            warn!(redis = self.target.place, %cause, "the flow cache refuses what is written to it");
+    /// One line when Redis begins to refuse something: it is full, a replica, part of a cluster, or does not allow it to this user.
+    /// A cluster refuses some keys and takes others, so that it must have refused nothing for a while before another line.
+    fn report(&self, what: &str, refusal: Option<RedisError>, last: &mut Option<Instant>) {
+        let Some(cause) = refusal else {
+            return;
+        };
+        if last.is_none_or(|last| last.elapsed() >= CACHE_REFUSAL_OVER) {
+            warn!(redis = self.target.place, %cause, "the flow cache refuses {what}");
         }
-        *refused = refusal.is_some();
+        *last = Some(Instant::now());
     }
 }
 
@@ -261,6 +268,7 @@ async fn ask(
             .arg(0)
             .arg(VALUE_MAX);
     }
+    let mut refusal = None;
     let found = answers(&mut pipeline, manager)
         .await?
         .into_iter()
@@ -270,12 +278,17 @@ async fn ask(
             Ok(_) => Ok(Found::Nonsense),
             // Somebody has put a list there, or the like.
             Err(error) if error.code() == Some("WRONGTYPE") => Ok(Found::Nonsense),
-            // It is loading its data, or does not let us read.
-            Err(error) => Err(error),
+            // It is loading its data, and has none until then; or it is none of its refusals.
+            Err(error) if matches!(error.code(), None | Some("LOADING")) => Err(error),
+            // It does not let us read, or another of its cluster has that key. To connect again would not help.
+            Err(error) => {
+                refusal.get_or_insert(error);
+                Ok(Found::Nonsense)
+            }
         })
         .collect::<RedisResult<Vec<_>>>()?;
     shared.give(batch.into_iter().zip(found));
-    Ok(Done::Answered)
+    Ok(Done::Answered(refusal))
 }
 
 async fn write(

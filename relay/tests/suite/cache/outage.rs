@@ -5,7 +5,7 @@ use crate::testbed::process::RelayProcess;
 use crate::testbed::redis::{Redis, Reply};
 use crate::testbed::{Client, Testbed, rtp, rtp_number, until};
 
-use super::{arrives, key, prove, start, value, wait_up, with};
+use super::{answers, arrives, key, prove, start, value, wait_up, with};
 
 const GONE: &str = "the flow cache is out of reach";
 const BACK: &str = "the flow cache is up again";
@@ -178,4 +178,31 @@ fn a_redis_that_refuses_changes_is_reported_once_and_asked_all_the_same() {
     let log = relay.stop_warned();
     assert_few_warnings(&log, REFUSES);
     assert!(log.contains("OOM"), "{log}");
+}
+
+/// Its user may write, but not read.
+#[test]
+fn a_redis_that_refuses_questions_is_reported_once_and_written_to_all_the_same() {
+    let testbed = Testbed::new();
+    let rights = "+ping +get +set +del +eval";
+    let mut settings = vec!["--user", "relay", "on", ">horse", "~firsthop:flow:*"];
+    settings.extend(rights.split(' '));
+    let redis = Redis::start(&testbed, &settings);
+    let url = format!("redis://relay:horse@{}", testbed.redis());
+    let relay = start(&testbed, &[("--redis", url)]);
+    let mut owner = Owner::bind(testbed.owner_address(0));
+    for client in 1..4 {
+        let client_socket = testbed.client(client);
+        until("the question is refused", || {
+            client_socket.send(testbed.public(0), &rtp(1));
+            (answers(&relay, "refused") >= u64::from(client)).then_some(())
+        });
+    }
+    wait_lines(&relay, "refuses what is asked of it", 1);
+    let client = testbed.client(9);
+    prove(&testbed, &mut owner, &client, 9);
+    redis.wait(&key(&client), Some(&value(&owner, 9)));
+    let log = relay.stop_warned();
+    assert_few_warnings(&log, "refuses what is asked of it");
+    assert!(log.contains("getrange"), "{log}");
 }
