@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use firsthop_relay_core::limits::RECALL_WAIT;
 use firsthop_relay_core::{Change, FlowId, Found, RecallCounters};
 use tokio::sync::Notify;
 use tracing::error;
@@ -34,6 +36,15 @@ pub use settings::{CacheSettings, RedisUrl, Target};
 struct Question {
     core: u16,
     flow: FlowId,
+    /// When the core asked.
+    since: Instant,
+}
+
+impl Question {
+    /// Whether its packets may still wait. When not, the core has counted it as late.
+    fn is_of_use(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < Duration::from_micros(RECALL_WAIT.0)
+    }
 }
 
 /// What the cache says of a flow.
@@ -249,6 +260,7 @@ impl CoreCache {
         let question = Question {
             core: self.core,
             flow,
+            since: Instant::now(),
         };
         match self.questions.try_send(question) {
             Ok(()) => self.left = true,

@@ -182,7 +182,7 @@ impl Connection {
         silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             while asking < CACHE_QUESTION_BATCHES {
-                let batch: Vec<_> = self.questions.try_iter().take(CACHE_BATCH).collect();
+                let batch = next_questions(&self.questions, Instant::now());
                 if batch.is_empty() {
                     break;
                 }
@@ -236,6 +236,16 @@ impl Connection {
         }
         *last = Some(Instant::now());
     }
+}
+
+/// A batch of questions. What has lain here for as long as a packet may wait is left out: Redis would see what all cores asked
+/// while it was slow on top of what they ask now, for answers that come too late.
+fn next_questions(queue: &Receiver<Question>, now: Instant) -> Vec<Question> {
+    queue
+        .try_iter()
+        .filter(|question| question.is_of_use(now))
+        .take(CACHE_BATCH)
+        .collect()
 }
 
 fn too_late() -> RedisError {
@@ -329,4 +339,44 @@ async fn write(
     Totals::add(&shared.totals.writes, total - refusals.len());
     Totals::add(&shared.totals.refused, refusals.len());
     Ok(Done::Written(refusals.into_iter().next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
+
+    use firsthop_relay_core::limits::RECALL_WAIT;
+    use firsthop_relay_core::{FlowId, Transport};
+    use firsthop_shared::address::{ClientAddr, IngressId};
+
+    use super::*;
+
+    #[test]
+    fn a_question_whose_packets_wait_no_more_is_not_sent() {
+        let wait = Duration::from_micros(RECALL_WAIT.0);
+        let start = Instant::now();
+        let (queue, questions) = sync_channel(3 * CACHE_BATCH);
+        for number in 0..3 * CACHE_BATCH {
+            let stale = number < CACHE_BATCH;
+            let question = Question {
+                core: number as u16,
+                flow: FlowId {
+                    ingress: IngressId(0),
+                    transport: Transport::Udp,
+                    client: ClientAddr::new(([192, 0, 2, 1], 4_000).into()),
+                },
+                since: start + Duration::from_micros(u64::from(!stale)),
+            };
+            queue.try_send(question).expect("room");
+        }
+        let next = || -> Vec<usize> {
+            let batch = next_questions(&questions, start + wait);
+            batch.iter().map(|one| usize::from(one.core)).collect()
+        };
+        let (second, third) = (CACHE_BATCH, 2 * CACHE_BATCH);
+        assert_eq!(next(), (second..third).collect::<Vec<_>>());
+        assert_eq!(next(), (third..3 * CACHE_BATCH).collect::<Vec<_>>());
+        assert!(next().is_empty());
+    }
 }
