@@ -22,7 +22,8 @@ use firsthop_shared::address::{
 
 use crate::flows::Transport;
 
-/// The number of the format, which every value begins with. A relay leaves what begins otherwise alone.
+/// The number of the format, which every value begins with. What begins otherwise is no entry: it is not read as one, and the next
+/// proof or renewal of the flow takes its place.
 pub const FORMAT: &str = "1 ";
 
 /// The longest value that is read, in bytes: more than any route needs.
