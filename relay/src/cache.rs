@@ -255,17 +255,18 @@ impl CoreCache {
         self.shared.reachable.load(Ordering::Relaxed)
     }
 
-    /// Asks about a flow. The answer comes by [`CoreCache::answer`], with the core's waker, or not at all.
-    pub fn ask(&mut self, flow: FlowId) {
+    /// Asks about a flow. The answer comes by [`CoreCache::answer`], with the core's waker, or not at all. Returns whether there was
+    /// room for the question.
+    pub fn ask(&mut self, flow: FlowId) -> bool {
         let question = Question {
             core: self.core,
             flow,
             since: Instant::now(),
         };
-        match self.questions.try_send(question) {
-            Ok(()) => self.left = true,
-            Err(_) => self.questions_lost += 1,
-        }
+        let left = self.questions.try_send(question).is_ok();
+        self.left |= left;
+        self.questions_lost += u64::from(!left);
+        left
     }
 
     /// Leaves a change.

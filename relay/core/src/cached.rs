@@ -126,6 +126,14 @@ impl Router {
         }
     }
 
+    /// Takes back that a flow is asked about: the question found no room. Its packet goes on with the
+    /// [next ones](Router::take_recalled), to be dropped for this reason.
+    pub fn withdraw(&mut self, source: &Source, unknown: Reason) {
+        if let Some(cached) = &mut self.cached {
+            cached.recall.withdraw(&source.key, unknown);
+        }
+    }
+
     /// Takes the cache's answer about a flow, which is a hint: it makes a provisional claim at an address that has none.
     ///
     /// Proof once made it, but of yesterday, and by way of a server that others may write to. So it obeys what a record must

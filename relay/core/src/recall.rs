@@ -171,6 +171,17 @@ impl Recall {
         }
     }
 
+    /// A question found no room on its way: its client was not asked about, and may be by its next packet.
+    pub(crate) fn withdraw(&mut self, key: &HashedKey, unknown: Reason) {
+        let asked = |at: &u32| self.clients[*at as usize].state == State::Asked;
+        if let Some(at) = self.find(key).filter(asked) {
+            self.counts.questions -= 1;
+            self.asked.remove(at);
+            self.make_ready(at, unknown);
+            self.vacate(at);
+        }
+    }
+
     /// The cache has answered about a client. `denied` is why its packets go nowhere; nothing when the table knows it now.
     pub(crate) fn answer(&mut self, now: Micros, key: &HashedKey, denied: Option<Reason>) {
         let Some(at) = self.find(key) else {

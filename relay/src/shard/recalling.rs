@@ -25,8 +25,9 @@ impl Shard {
         let buffer = RouterBuffer(received.buffer.to_raw());
         let len = received.len as u16;
         let recalled = self.router.recall(now, source, unknown, buffer, len);
-        if recalled.ask {
-            cache.ask(source.flow());
+        if recalled.ask && !cache.ask(source.flow()) {
+            // Its packet is dropped when this turn looks for packets whose wait is over.
+            self.router.withdraw(source, unknown);
         }
         recalled.held
     }

@@ -166,6 +166,24 @@ fn all_waits_can_be_ended_before_their_time() {
 }
 
 #[test]
+fn a_client_whose_question_found_no_room_is_asked_about_by_its_next_packet() {
+    let mut core = Core::new(QUESTIONS);
+    assert_eq!(core.packet(1), ASKS);
+    let key = core.source(1).key;
+    core.recall.withdraw(&key, UNKNOWN);
+    assert_eq!(core.ready(), [(0, UNKNOWN)]);
+    assert!(!core.recall.is_busy());
+    assert_eq!(core.recall.counts().questions, 0);
+    assert_eq!(core.packet(1), ASKS);
+    assert_eq!(core.recall.counts().questions, 1);
+    // Who was answered about has no question to take back.
+    core.answer(1, Some(Reason::CacheMiss));
+    core.recall.withdraw(&key, UNKNOWN);
+    assert_eq!(core.ready(), [(1, Reason::CacheMiss)]);
+    assert_eq!(core.packet(1), dropped(UNKNOWN));
+}
+
+#[test]
 fn an_answer_about_nobody_changes_nothing() {
     let mut core = Core::new(QUESTIONS);
     core.answer(1, None);
