@@ -147,6 +147,8 @@ fn restart_recalls(before: usize, after: usize) {
             proven: true,
             ..*header
         };
+        // What is there after the proof has not been there from before.
+        assert_eq!(redis.command(&["DEL", &key(client)]), Reply::Number(1));
         owner.send(hop, &[(proof, &rtp(3))]);
         assert_eq!(client.receive().1, rtp(3));
         redis.wait(&key(client), Some(&value(&owner, session as u32)));
