@@ -115,7 +115,8 @@ pub const CACHE_RESPONSE: Duration = Duration::from_secs(2);
 /// After how much silence Redis is asked whether it is still there.
 pub const CACHE_PING: Duration = Duration::from_secs(1);
 
-/// The first and the longest pause between two attempts to connect to Redis; each is twice the one before.
+/// The first and the longest pause between two attempts to connect to Redis; each is twice the one before,
+/// and shortened by up to a half at random.
 pub const CACHE_BACKOFF: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(5);
 
 /// After a connection of so long the pauses begin anew: the end of a shorter one is more of the same.

@@ -128,7 +128,9 @@ impl Connection {
                 );
                 outage = Some(Instant::now());
             }
-            self.without_redis(sleep(backoff)).await;
+            // All relays of a site lose their Redis at once, and shall not come back in step.
+            let pause = backoff.mul_f64(rand::random_range(0.5..=1.0));
+            self.without_redis(sleep(pause)).await;
             backoff = (2 * backoff).min(CACHE_BACKOFF.end);
         }
     }
