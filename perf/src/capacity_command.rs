@@ -127,7 +127,8 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
                     whole: true,
                 })?;
                 let plan = ChurnPlan {
-                    warm: quick(300, 1_000),
+                    // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
+                    warm: quick(300, 4_000),
                     calls: quick(500, 10_000),
                     ramp: 100.0,
                     hold: Duration::from_millis(1_500),
