@@ -46,6 +46,11 @@ def pytest_sessionstart() -> None:
     namespaces.remove_stale()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the test that builds: later the lints beside these tests hold the build folder, and it waits."""
+    items.sort(key=lambda item: "clean_clone_builds" not in item.name)
+
+
 @pytest.fixture(scope="session")
 def binaries() -> Path:
     """The folder with the built programs, which `scripts/test` names."""
