@@ -90,6 +90,7 @@ suite('a call that does not come about', { timeout: 240_000 }, () => {
     await first.call();
     await fails(await open(), 'server-full', /no room/, /503/);
     await first.leave();
+    await here.stack.canPlace();
   });
 
   test('a computer without a network is told so, and not of firewalls', async () => {

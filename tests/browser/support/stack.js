@@ -79,6 +79,11 @@ export class Stack {
       listen: 'localhost:8080',
       transceivers: 'http://127.0.0.1:5080',
     });
+    await this.canPlace();
+  }
+
+  /** Waits until signaling knows of a transceiver with room. It asks them once a second. */
+  async canPlace() {
     const ready = async () => (await fetch(`${URL_OF_API}/readyz`).catch(() => null))?.status === 200;
     await until('signaling is ready to place calls', ready, READY_SECONDS, () => this.tail());
   }
