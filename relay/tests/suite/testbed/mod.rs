@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -285,6 +286,15 @@ impl Client {
         self.socket.set_nonblocking(false).expect("blocking");
         nothing
     }
+}
+
+/// Sends a process a signal by name, such as `STOP`.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([format!("-{name}"), child.id().to_string()])
+        .status()
+        .expect("kill runs");
+    assert!(status.success());
 }
 
 /// Receives one datagram within the socket's time-out.

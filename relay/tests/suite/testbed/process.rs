@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::{PATIENCE, until};
+use super::{PATIENCE, signal, until};
 
 /// The admin pages of a relay, wherever it runs.
 #[derive(Clone, Copy)]
@@ -84,11 +84,7 @@ impl RelayProcess {
 
     /// Sends a signal by name, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
-            .status()
-            .expect("kill runs");
-        assert!(status.success());
+        signal(&self.child, name);
     }
 
     /// Kills the relay as a crash would.

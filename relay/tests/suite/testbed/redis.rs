@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::{PATIENCE, Testbed, until};
+use super::{PATIENCE, Testbed, signal, until};
 
 /// A Redis that runs, and is killed when the test ends.
 pub(crate) struct Redis {
@@ -104,11 +104,7 @@ impl Redis {
 
     /// Sends it a signal by name, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
-            .status()
-            .expect("kill runs");
-        assert!(status.success());
+        signal(&self.child, name);
     }
 
     /// Kills it as a crash would. What it held is gone.
