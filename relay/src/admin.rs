@@ -33,7 +33,8 @@ use crate::counters::{COUNTERS, GAUGES, Published, Value};
 use crate::lateness::BOUNDS;
 use crate::limits::{ADMIN, ADMIN_BODY_MAX, RELOAD_INTERVAL, SOCKET_BUFFER};
 use crate::roster::{GroupView, Roster};
-use crate::sockets;
+use crate::site::Site;
+use crate::{peers, sockets};
 
 /// Files that are read again when they change, and who is told.
 pub struct Reload {
@@ -43,6 +44,8 @@ pub struct Reload {
     pub fleet: Reloader<Fleet, FleetError>,
     /// The public addresses, whose ingress ids cannot change under a running relay.
     pub listen: Vec<Listen>,
+    /// What the relay is to the fleet.
+    pub site: Site,
 }
 
 /// What the admin pages show.
@@ -129,6 +132,7 @@ impl Collector for Metrics {
         encode_drops(&mut encoder, &group)?;
         encode_sockets(&mut encoder, &group)?;
         encode_lateness(&mut encoder, &group)?;
+        peers::encode(&mut encoder, &group, &self.roster.peers())?;
         if let Some(cache) = self.roster.cache() {
             cache::encode(&mut encoder, cache)?;
         }
@@ -235,6 +239,7 @@ async fn watch_files(mut reload: Reload, roster: Arc<Roster>) {
         }
         if let Ok(Some(fleet)) = files::changed("fleet", &mut reload.fleet) {
             report_fleet(&fleet, &reload.listen);
+            roster.set_peers(reload.site.peers(&fleet));
         }
     }
 }

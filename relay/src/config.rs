@@ -12,17 +12,19 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, ValueEnum};
+use firsthop_relay_core::PeerList;
 use firsthop_relay_core::limits::{
     FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT, PROVISIONAL_SHARE, TRUNKS_DEFAULT,
 };
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
-use firsthop_shared::fleet::{Fleet, FleetError};
+use firsthop_shared::fleet::{Fleet, FleetError, RelayEntry};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 
 use crate::cache::{CacheSettings, Target};
 use crate::limits::{DRAIN_DEFAULT, DRAIN_MAX, LISTEN_MAX, MTU_MAX, MTU_MIN};
+use crate::site::{Role, Site};
 use crate::system;
 
 /// Routes WebRTC packets between clients and the transceivers that own their sessions.
@@ -38,13 +40,21 @@ pub struct Settings {
     /// The cluster that this relay belongs to.
     #[arg(long, env = "FIRSTHOP_CLUSTER", value_name = "ID", default_value_t = 1)]
     pub cluster: u16,
+    /// What the relay does: serve clients, take what relays of other clusters send, or both.
+    #[arg(
+        long,
+        env = "FIRSTHOP_ROLE",
+        value_name = "both|ingress|cluster",
+        default_value = "both"
+    )]
+    pub role: Role,
     /// Public UDP address and port, with the address that the fleet file advertises for it when that is another.
     #[arg(
         long,
         env = "FIRSTHOP_LISTEN",
         value_name = "ADDR[=ADVERTISED]",
         value_delimiter = ',',
-        required = true
+        required_unless_present = "role"
     )]
     pub listen: Vec<String>,
     /// Address of the internal sockets, one per core.
@@ -167,8 +177,12 @@ pub struct Listen {
 
 /// Settings that were checked.
 pub struct Config {
-    /// Public addresses, at least one, no two for one ingress and family.
+    /// Public addresses, no two for one ingress and family; at least one unless the relay serves no clients.
     pub listen: Vec<Listen>,
+    /// The relay's place in the fleet.
+    pub site: Site,
+    /// The relays of other clusters as the fleet lists them now.
+    pub peers: Arc<PeerList>,
     /// The relay's cluster.
     pub cluster: ClusterId,
     /// Internal address.
@@ -274,8 +288,21 @@ impl Config {
         // Locked memory is counted by user, and a successor of the same user locks as much again.
         let relays = if settings.handover.is_some() { 2 } else { 1 };
         system::ensure_memlock(processors.len(), relays)?;
+        let site = Site {
+            role: settings.role,
+            cluster,
+            networks: internal_networks.clone(),
+            entry: RelayEntry {
+                address: settings.internal,
+                port: settings.internal_port,
+                cores: processors.len() as u16,
+                seed: settings.steering_seed,
+            },
+        };
         let config = Self {
             listen,
+            peers: site.peers(&fleet),
+            site,
             cluster,
             internal: settings.internal,
             internal_port: settings.internal_port,
@@ -361,6 +388,16 @@ fn check_listen(
             }
         }
         listen.push(one);
+    }
+    if !settings.role.serves_clients() {
+        return match listen.is_empty() {
+            true => Ok(listen),
+            false => refuse(
+                "--listen",
+                "a relay with --role cluster serves no clients",
+                "leave it away, or choose --role both",
+            ),
+        };
     }
     if listen.is_empty() || listen.len() > LISTEN_MAX {
         return refuse(

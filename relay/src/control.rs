@@ -1,18 +1,20 @@
 //! What other threads may tell a core, and what cores tell each other: never on the packet path, looked at once a turn.
 //!
 //! A core shares nothing with another while it moves packets. Here is the little that it must share all the same: a stop
-//! flag, a new keyring, and notes about clients whose downlink came to the wrong core (after a restart with another number
+//! flag, a new keyring, a new list of relays, and notes about clients whose downlink came to the wrong core (after a restart with another number
 //! of cores, until the next uplink packet). A turn reads a few words of memory that hardly ever change.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use firsthop_relay_core::PeerList;
 use firsthop_shared::address::{Hop, ShardId};
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::handover::order::{Left, Order};
+use crate::latest::Latest;
 use crate::limits::NOTES_MAX;
 use crate::wake::Wake;
 
@@ -34,6 +36,7 @@ pub struct CoreControl {
     /// Counts keyrings; a core that has seen another number takes the new one.
     generation: AtomicU64,
     keyring: Mutex<Arc<DataKeyring>>,
+    peers: Latest<PeerList>,
     notes: SyncSender<Note>,
     order: Order,
     wake: Wake,
@@ -45,6 +48,7 @@ pub struct Mailbox {
     control: Arc<CoreControl>,
     notes: Receiver<Note>,
     seen: u64,
+    peers_seen: u64,
 }
 
 impl CoreControl {
@@ -56,6 +60,7 @@ impl CoreControl {
             stop: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             keyring: Mutex::new(keyring),
+            peers: Latest::new(Arc::default()),
             notes,
             order: Order::default(),
             wake,
@@ -64,6 +69,7 @@ impl CoreControl {
             control: Arc::clone(&control),
             notes: inbox,
             seen: 0,
+            peers_seen: 0,
         };
         (control, mailbox)
     }
@@ -91,6 +97,12 @@ impl CoreControl {
     pub fn set_keyring(&self, keyring: Arc<DataKeyring>) {
         *self.keyring.lock().unwrap_or_else(PoisonError::into_inner) = keyring;
         self.generation.fetch_add(1, Ordering::Release);
+        self.wake.wake();
+    }
+
+    /// Gives the core a reloaded list of other clusters' relays.
+    pub fn set_peers(&self, peers: Arc<PeerList>) {
+        self.peers.set(peers);
         self.wake.wake();
     }
 
@@ -145,6 +157,11 @@ impl Mailbox {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(&keyring))
+    }
+
+    /// The new list of other clusters' relays, once for each.
+    pub fn peers(&mut self) -> Option<Arc<PeerList>> {
+        self.control.peers.newer(&mut self.peers_seen)
     }
 
     /// The next note from another core.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use firsthop_relay_core::{Counters, FlowCounts, Reason};
 
 use crate::lateness::{BUCKETS, Lateness};
+use crate::peers::PublishedPeers;
 use crate::ring::RingCounters;
 
 /// Everything that a core publishes, at one moment.
@@ -71,6 +72,17 @@ pub const COUNTERS: &[Value] = values! {
     "proofs_refused", "Proofs not kept because the table holds as many proven flows as it may", |s| s.router.proofs_refused;
     "restores_refused", "Flows not restored because no trunk was left", |s| s.router.restores_refused;
     "flows_expired", "Flows forgotten after their idle time", |s| s.router.flows_expired;
+    "beyond_records", "Records packed for relays of other clusters; uplink_records counts them too", |s| s.router.beyond_records;
+    "beyond_downlink_records", "Records accepted from relays of other clusters; downlink_records counts them too", |s| s.router.beyond_downlink_records;
+    "relayed_datagrams", "Trunk datagrams accepted from relays of clients elsewhere", |s| s.router.relayed_datagrams;
+    "relayed_packets", "Packets of clients elsewhere accepted for this cluster's owners", |s| s.router.relayed_packets;
+    "back_records", "Records packed for the relays that clients elsewhere are at", |s| s.router.back_records;
+    "back_datagrams", "Trunk datagrams closed for these relays", |s| s.router.back_datagrams;
+    "claims_relayed", "Claims on an address made by another relay's record", |s| s.router.claims_relayed;
+    "peers_asked", "Keepalives sent to relays of other clusters", |s| s.router.peers_asked;
+    "peers_answered", "Answers to them", |s| s.router.peers_answered;
+    "keepalives_answered", "Keepalives of other relays that were answered", |s| s.router.keepalives_answered;
+    "fail_overs", "Times that another relay of a cluster took over, or the preferred one came back", |s| s.router.fail_overs;
     "receive_buffers_exhausted", "Receives that ended because no buffer was free", |s| s.ring.buffers_exhausted;
     "receives_armed", "Multishot receives armed, the first time and again", |s| s.ring.arms;
     "completion_queue_overflows", "Turns that found the completion queue overflown", |s| s.ring.overflows;
@@ -112,6 +124,8 @@ pub struct Published {
     drops: Box<[AtomicU64]>,
     lateness: [AtomicU64; BUCKETS],
     lateness_sum: AtomicU64,
+    /// What it knows of other clusters' relays.
+    pub peers: PublishedPeers,
 }
 
 impl Published {
@@ -126,6 +140,7 @@ impl Published {
             drops: zeros(Reason::COUNT),
             lateness: [const { AtomicU64::new(0) }; BUCKETS],
             lateness_sum: AtomicU64::new(0),
+            peers: PublishedPeers::default(),
         }
     }
 

@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use firsthop_relay_core::{
-    CacheConfig, IngressPath, Micros, Placement, Router, RouterConfig, Seeds, Steering, Transport,
+    CacheConfig, IngressPath, Micros, PeerList, Placement, Router, RouterConfig, Seeds, Steering,
+    Transport,
 };
 use firsthop_shared::keyring::DataKeyring;
 use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
@@ -134,7 +135,7 @@ impl Group {
             let core = Core {
                 number: core,
                 processor: config.processors[core],
-                router: router_config(config, &steering, core),
+                router: router_config(config, roster.peers(), &steering, core),
                 keyring: Arc::clone(&keyring),
                 public: public_paths(config),
                 path_sizes: PathSizes::new(config.trunks, config.internal_mtu),
@@ -245,7 +246,12 @@ fn public_paths(config: &Config) -> Vec<PublicPath> {
         .collect()
 }
 
-fn router_config(config: &Config, steering: &Steering, number: usize) -> RouterConfig {
+fn router_config(
+    config: &Config,
+    peers: Arc<PeerList>,
+    steering: &Steering,
+    number: usize,
+) -> RouterConfig {
     let seeds = Seeds {
         hash: rand::random(),
         generation: rand::random(),
@@ -263,8 +269,10 @@ fn router_config(config: &Config, steering: &Steering, number: usize) -> RouterC
         .collect();
     router.flows = config.flows;
     router.trunks = config.trunks;
-    // Two sessions may claim an address: each buffer then waits in two datagrams.
-    router.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
+    router.pending = limits::PENDING_RECORDS;
+    router.peers = peers;
+    router.relays_away = config.site.role.serves_clients();
+    router.takes_relayed = config.site.role.takes_relayed();
     router.linger = Micros(config.linger);
     router.placement = (steering.cores() > 1).then_some(Placement {
         steering: *steering,

@@ -8,15 +8,16 @@
 //! One core, one world: each core is a glommio executor pinned to a processor, with its own sockets, [`ring`], buffers, flow
 //! table and counters. Cores meet only in [`control`], off the packet path. Reading order:
 //!
-//! - [`config`]: settings, checked before anything starts; [`system`]: what the machine must give;
+//! - [`config`]: settings, checked before anything starts; [`site`]: the relay's place in the fleet; [`system`]: what the
+//!   machine must give;
 //! - [`relay`]: starts and stops everything; `group`: the cores; [`rebuilds`]: how often they start anew after a loss;
 //!   [`drain`]: how a graceful stop goes;
 //! - [`handover`]: another process takes the place of this one, and no packet is lost;
 //! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
-//! - [`control`], [`wake`]: what other threads may tell a core; [`cache`]: the flow cache, on a thread of its own;
-//! - [`counters`], [`lateness`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
+//! - [`control`], [`wake`], `latest`: what other threads may tell a core; [`cache`]: the flow cache, on a thread of its own;
+//! - [`counters`], [`lateness`], [`peers`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
 pub mod admin;
 pub mod cache;
@@ -27,15 +28,18 @@ pub mod drain;
 mod group;
 pub mod handover;
 pub mod lateness;
+mod latest;
 pub mod limits;
 pub mod paths;
 mod pause;
+pub mod peers;
 pub mod rebuilds;
 pub mod relay;
 pub mod ring;
 pub mod roster;
 pub mod shard;
 mod signals;
+pub mod site;
 pub mod sockets;
 pub mod system;
 pub mod waiting;

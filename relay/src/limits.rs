@@ -24,8 +24,13 @@ pub const PUBLIC_BUFFER_LEN: usize = 2_048;
 /// Receive buffers of a core's internal socket.
 pub const INTERNAL_BUFFERS: u16 = 128;
 
-/// Length of an internal receive buffer, in bytes: headroom and the largest trunk datagram.
-pub const INTERNAL_BUFFER_LEN: usize = 9 * 1_024;
+/// Length of an internal receive buffer, in bytes: headroom, the largest trunk datagram, and behind it the headers that its
+/// records get when they go on to other relays. They are longer than those that they came with.
+pub const INTERNAL_BUFFER_LEN: usize = 15 * 1_024;
+
+/// Records that may wait in trunk datagrams. A public buffer waits in two when two sessions claim its address; of what other
+/// relays send, a turn takes no more than the kernel hands over at once.
+pub const PENDING_RECORDS: u32 = 2 * PUBLIC_BUFFERS as u32 + 32 * TRUNK_RECORDS_MAX as u32;
 
 /// Trunk datagrams of a core that may be under way to the kernel.
 pub const MESSAGE_SLOTS: u16 = 256;
@@ -51,7 +56,8 @@ pub const BUSY_RECEIVES: usize = 16;
 /// Submission entries that downlink packets leave free in every turn, so that trunks can always be sent.
 pub const MESSAGE_RESERVE: usize = 64;
 
-/// When fewer public buffers than this are free, in percent, trunks are flushed whatever their age: they hold the others.
+/// When fewer public or internal buffers than this are free, in percent, trunks are flushed whatever their age: they hold the
+/// others.
 pub const BUFFERS_LOW_PERCENT: usize = 25;
 
 /// How often a dropped ring asks the kernel to let go of its memory before it leaks it.
@@ -71,6 +77,9 @@ pub const GATHER: Duration = Duration::from_micros(100);
 
 /// How long a core sleeps at the most: glommio's timers and tasks wait that long.
 pub const SLEEP_MAX: Duration = Duration::from_millis(10);
+
+/// Keepalives that a turn sends to other relays, at the most: all that one interval has.
+pub const QUESTIONS_PER_TURN: usize = firsthop_shared::limits::FLEET_RELAYS_MAX;
 
 /// How often a core publishes its counters.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
@@ -242,7 +251,10 @@ const _: () = {
         RECORD_HEADER_MAX <= HEADROOM
             && HEADROOM + CLIENT_PACKET_MAX + RECORD_HEADER_MAX <= PUBLIC_BUFFER_LEN
     );
-    assert!(HEADROOM + TRUNK_DATAGRAM_MAX <= INTERNAL_BUFFER_LEN);
+    assert!(
+        HEADROOM + TRUNK_DATAGRAM_MAX + TRUNK_RECORDS_MAX * RECORD_HEADER_MAX
+            <= INTERNAL_BUFFER_LEN
+    );
     assert!(TRAIN_MAX <= TRUNK_RECORDS_MAX);
     // One datagram's records must fit into an empty turn, or it would never be sent on.
     assert!(TRUNK_RECORDS_MAX + MESSAGE_RESERVE + LISTEN_MAX + 2 < RING_ENTRIES as usize);

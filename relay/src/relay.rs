@@ -234,6 +234,7 @@ impl Relay {
         let roster = Arc::new(
             Roster::new(config.processors.len(), Arc::clone(&config.keyring)).with_cache(cache),
         );
+        roster.set_peers(Arc::clone(&config.peers));
         let (events_in, events) = channel();
         let listener = match (&mut taker, &config.handover) {
             (Some(taker), _) => taker.listener.take(),
@@ -249,6 +250,7 @@ impl Relay {
             keyring: files.keyring,
             fleet: files.fleet,
             listen: config.listen.clone(),
+            site: config.site.clone(),
         };
         let (stop_admin, stopped) = watch::channel(false);
         let (leave_admin, left) = watch::channel(false);

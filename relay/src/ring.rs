@@ -404,6 +404,12 @@ impl Ring {
         self.public.free() * 100 / usize::from(self.public.count())
     }
 
+    /// The share of internal buffers that the kernel may still fill, in percent.
+    #[must_use]
+    pub fn internal_buffers_free(&self) -> usize {
+        self.internal.free() * 100 / usize::from(self.internal.count())
+    }
+
     /// The bytes of a buffer that the caller holds: headroom, payload, and what lay there before.
     #[must_use]
     pub fn bytes(&self, buffer: BufferId) -> &[u8] {

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use firsthop_relay_core::PeerList;
 use firsthop_shared::keyring::DataKeyring;
 
 use crate::cache::FlowCache;
@@ -50,6 +51,7 @@ pub struct Roster {
 #[derive(Debug)]
 struct Present {
     keyring: Arc<DataKeyring>,
+    peers: Arc<PeerList>,
     group: Arc<GroupView>,
 }
 
@@ -64,6 +66,7 @@ impl Roster {
             cache: None,
             present: Mutex::new(Present {
                 keyring,
+                peers: Arc::default(),
                 group: Arc::default(),
             }),
         }
@@ -139,11 +142,27 @@ impl Roster {
         present.keyring = keyring;
     }
 
-    /// A group has started. It is given the newest keyring, which may have come since it was told of one.
+    /// The newest list of other clusters' relays.
+    #[must_use]
+    pub fn peers(&self) -> Arc<PeerList> {
+        Arc::clone(&self.lock().peers)
+    }
+
+    /// Gives a reloaded list of other clusters' relays to every core, and to those that come later.
+    pub fn set_peers(&self, peers: Arc<PeerList>) {
+        let mut present = self.lock();
+        for core in &present.group.cores {
+            core.control.set_peers(Arc::clone(&peers));
+        }
+        present.peers = peers;
+    }
+
+    /// A group has started. It is given the newest keyring and relays, which may have come since it was told of some.
     pub fn enter(&self, group: GroupView) {
         let mut present = self.lock();
         for core in &group.cores {
             core.control.set_keyring(Arc::clone(&present.keyring));
+            core.control.set_peers(Arc::clone(&present.peers));
         }
         present.group = Arc::new(group);
     }

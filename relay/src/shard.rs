@@ -11,6 +11,7 @@
 
 mod handover;
 mod recalling;
+mod relaying;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use firsthop_relay_core::{
 };
 use firsthop_shared::address::{ClientAddr, Hop, IngressId};
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
+use firsthop_shared::trunk::RecordKind;
 
 use crate::cache::CoreCache;
 use crate::control::{CoreControl, Mailbox, Note};
@@ -32,6 +34,7 @@ use crate::paths::PathSizes;
 use crate::pause::pause;
 use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
 use crate::waiting::{Wait, Waiting};
+use relaying::Relaying;
 
 /// A public socket, as the pump knows it: which ingress its address is, and for which family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +67,8 @@ pub struct Shard {
     received: Vec<Received>,
     /// The client packets of one internal datagram.
     outgoing: Vec<Outgoing>,
+    /// What else it has.
+    relaying: Relaying,
     /// The turn's time.
     clock: Micros,
     next_yield: Micros,
@@ -124,6 +129,7 @@ impl Shard {
             start: parts.start,
             received: Vec::with_capacity(limits::RECEIVED_MAX),
             outgoing: Vec::with_capacity(TRUNK_RECORDS_MAX),
+            relaying: Relaying::new(),
             clock: Micros(0),
             next_yield: Micros(0),
             next_publish: Micros(0),
@@ -191,13 +197,15 @@ impl Shard {
         //    Nor does a core wait for company that receives no more.
         let idle = !self.ring.receiving()
             || (count < limits::BUSY_RECEIVES && self.ring.all_armed())
-            || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT;
+            || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT
+            || self.ring.internal_buffers_free() < limits::BUFFERS_LOW_PERCENT;
         self.router.flush(now, idle);
         let unsent = self.send_trunks(now);
         self.ring.arm();
 
-        // 5. Timers, the control channel, the flow cache, counters.
+        // 5. Timers, other relays, the control channel, the flow cache, counters.
         let expiring = self.router.expire(now, EXPIRY_BUDGET);
+        self.ask_peers(now);
         let notes = self.take_control(now);
         let answers = self.speak_with_cache(now);
         if now.0 >= self.next_publish.0 {
@@ -311,11 +319,12 @@ impl Shard {
         }
     }
 
-    /// An owner's datagram.
+    /// A datagram of an owner or of another relay.
     fn downlink(&mut self, now: Micros, received: &Received) {
         self.decide_downlink(now, received);
         self.give_changes();
         let buffer = received.buffer;
+        self.pass_on(now, buffer, received.len);
         let mut rest = &self.outgoing[..];
         while let Some(first) = rest.first() {
             let (train, behind) = rest.split_at(train_len(rest));
@@ -340,7 +349,7 @@ impl Shard {
         self.ring.release(buffer);
     }
 
-    /// Lists in `outgoing` what a datagram brings for clients.
+    /// Lists in `outgoing` what a datagram brings for clients, in `relaying` what it brings for others.
     fn decide_downlink(&mut self, now: Micros, received: &Received) {
         let Some(from) = received.from.filter(|_| !received.truncated) else {
             self.router.count(Reason::TrunkLength);
@@ -351,13 +360,26 @@ impl Shard {
         let Ok(datagram) = self.router.open(now, source, bytes) else {
             return;
         };
+        if !datagram.header.boot.is_owner() {
+            self.relaying
+                .inbound(&mut self.router, now, source, &datagram);
+            return;
+        }
         let shard = datagram.header.shard;
         for record in datagram.records() {
+            if record.header.kind == RecordKind::Keepalive {
+                self.router.heard(now, source, record.payload);
+                continue;
+            }
             let (send, elsewhere) = match self.router.downlink(now, source, shard, &record.header) {
                 DownVerdict::Send => (true, None),
                 DownVerdict::SendAndNote(core) => (true, Some(core)),
                 DownVerdict::Done => (false, None),
                 DownVerdict::Note(core) => (false, Some(core)),
+                DownVerdict::Pass(way) => {
+                    self.relaying.pass(way, source, &record);
+                    continue;
+                }
                 DownVerdict::Drop(_) => continue,
             };
             if let Some(core) = elsewhere {
@@ -415,13 +437,16 @@ impl Shard {
         true
     }
 
-    /// Takes a new keyring and other cores' notes. Returns whether more notes may be waiting.
+    /// Takes a new keyring, a new list of other clusters' relays, and other cores' notes. Returns whether more notes may be waiting.
     ///
     /// The wake-up is answered first, and the stop flag is looked at after this and before the core sleeps.
     fn take_control(&mut self, now: Micros) -> bool {
         self.mailbox.answer();
         if let Some(keyring) = self.mailbox.keyring() {
             self.router.set_keyring(keyring);
+        }
+        if let Some(peers) = self.mailbox.peers() {
+            self.router.set_peers(now, peers);
         }
         for _ in 0..limits::NOTES_PER_TURN {
             let Some(note) = self.mailbox.note() else {
@@ -444,6 +469,7 @@ impl Shard {
             turns: self.turns,
             sleeps: self.sleeps,
         });
+        self.published.peers.publish(&self.router);
     }
 }
 

@@ -143,28 +143,29 @@ id_type! {
     FlowHandle(u32)
 }
 id_type! {
-    /// A name that a trunk sender takes when it starts: random but for the top bit, which tells owners from relays. Sequence
-    /// numbers belong to it.
+    /// A name that a trunk sender takes when it starts: random but for the top bit, which tells the way down from the way up.
+    /// Sequence numbers belong to it.
     BootId(u32)
 }
 
 impl BootId {
-    /// The bit that says who sends. The tag covers it, so a datagram that is sent back the way it came is refused.
+    /// The bit that says which way a datagram goes. The tag covers it, so one that is sent back the way it came is refused.
     const OWNER: u32 = 1 << 31;
 
-    /// The boot id of a relay's core, from a random number: its datagrams go to owners.
+    /// The boot id of a relay's core, from a random number: its datagrams go to owners, or to relays that lead there.
     #[must_use]
     pub fn of_relay(random: u32) -> Self {
         Self(random & !Self::OWNER)
     }
 
-    /// The boot id of an owner's worker, from a random number: its datagrams go to relays.
+    /// The boot id of an owner's worker, from a random number: its datagrams go to relays. A relay that passes an owner's
+    /// records on to another one speaks for the owner, under such a boot id of its own.
     #[must_use]
     pub fn of_owner(random: u32) -> Self {
         Self(random | Self::OWNER)
     }
 
-    /// Whether the sender is an owner's worker; else it is a relay's core.
+    /// Whether the sender is an owner's worker, or speaks for one: its datagrams go down. Else it is a relay's core.
     #[must_use]
     pub fn is_owner(self) -> bool {
         self.0 & Self::OWNER != 0

@@ -8,7 +8,7 @@
 //! id = 1
 //! name = "frankfurt"
 //! signaling = "https://fra.example.com"
-//! relays = [{ address = "10.1.0.4", cores = 4 }]
+//! relays = [{ address = "10.1.0.4", cores = 4 }, { address = "10.1.0.5", port = 4000, cores = 8, seed = 7 }]
 //! position = [50.1, 8.7]
 //!
 //! [[ingress]]
@@ -19,6 +19,12 @@
 //! position = [50.1, 8.7]
 //! health = "http://10.1.0.4:9101/readyz"
 //! ```
+//!
+//! A cluster's `relays` are those that take what clients of its sessions send to ingress points elsewhere, the preferred one
+//! first. A site that has relays and no transceivers is a cluster, too, without `signaling` and `position`: so its relays are
+//! known to the others.
+
+mod relays;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -27,8 +33,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::address::{ClientAddr, ClusterId, IngressId, canonical};
-use crate::limits::CORES_MAX;
 use crate::reload::{ReadError, read_small_file};
+
+pub use relays::{RelayEntry, RelayEntryError};
 
 /// A fleet file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -88,16 +95,9 @@ pub enum FleetError {
         /// What stands there.
         url: String,
     },
-    /// A relay with no core, or more than any has.
-    #[error("cluster {cluster}: relay {address} has {cores} cores: give 1 to {CORES_MAX}")]
-    Cores {
-        /// The cluster.
-        cluster: u16,
-        /// The relay.
-        address: IpAddr,
-        /// The number given.
-        cores: u16,
-    },
+    /// A relay that cannot be one.
+    #[error(transparent)]
+    Relay(#[from] RelayEntryError),
     /// No ingress or no cluster at all.
     #[error("the fleet needs at least one [[cluster]] and one [[ingress]]")]
     Empty,
@@ -118,16 +118,6 @@ pub struct Cluster {
     pub relays: Vec<RelayEntry>,
     /// Latitude and longitude in degrees: signaling sends a client to the nearest cluster. One without a position gets no clients of others.
     pub position: Option<(f64, f64)>,
-}
-
-/// A cluster's relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RelayEntry {
-    /// Its internal address.
-    pub address: IpAddr,
-    /// How many cores it runs, 1 to 256, each with an internal port of its own.
-    pub cores: u16,
 }
 
 /// A public address, or a pair of one per family, under which relays are reached.
@@ -204,18 +194,10 @@ impl Fleet {
                     id: cluster.id.0,
                 });
             }
-            for &RelayEntry { address, cores } in &cluster.relays {
-                if !(1..=CORES_MAX).contains(&cores) {
-                    return Err(FleetError::Cores {
-                        cluster: cluster.id.0,
-                        address,
-                        cores,
-                    });
-                }
-            }
             check_position("cluster", cluster.id.0, cluster.position)?;
             check_url("cluster", cluster.id.0, cluster.signaling.as_deref())?;
         }
+        relays::check(file.cluster.iter().map(|c| (c.id, &c.relays[..])))?;
         let mut by_address = HashMap::new();
         for (i, ingress) in file.ingress.iter().enumerate() {
             let id = ingress.id;
@@ -359,10 +341,8 @@ mod tests {
     #[test]
     fn a_fleet_is_read_whole() {
         let fleet = Fleet::parse(GOOD).expect("valid");
-        assert_eq!(
-            fleet.cluster(ClusterId(1)).map(|c| c.relays[0].cores),
-            Some(2)
-        );
+        let relay = fleet.cluster(ClusterId(1)).expect("known").relays[0];
+        assert_eq!((relay.port, relay.cores, relay.seed), (4000, 2, 0));
         let ingress = fleet.ingress(IngressId(7)).expect("known");
         let v4 = ClientAddr::new("198.51.100.1:9".parse().expect("an address"));
         let v6 = ClientAddr::new("[2001:db8::9]:9".parse().expect("an address"));
@@ -431,6 +411,11 @@ mod tests {
                 &GOOD.replace("name = \"fra\"", "health = \"http:///readyz\""),
                 "ingress 7: 'http:///readyz'",
             ),
+            (
+                &GOOD.replace("cores = 2", "cores = 0"),
+                "relay 127.0.0.1: cores",
+            ),
+            (&GOOD.replace("cores = 2", "core = 2"), "core"),
             (&GOOD.replace("ipv4 = \"127.0.0.1:3478\"", ""), "no address"),
             (&GOOD.replace("name = \"fra\"", "nam = \"fra\""), "nam"),
         ];

@@ -58,6 +58,9 @@ pub const SHARDS_MAX: usize = 256;
 /// How many cores a relay may run: each has an internal port of its own.
 pub const CORES_MAX: u16 = 256;
 
+/// How many relays a fleet lists, over all its clusters.
+pub const FLEET_RELAYS_MAX: usize = 256;
+
 /// The largest file (keyring, fleet, API keys) that is read, in bytes.
 pub const CONFIG_FILE_MAX: u64 = 4 * 1_024 * 1_024;
 

@@ -15,8 +15,12 @@
 //! 16 8  tag                            14 4|16 client address, then owner port and address (2 + 4|16) when flag 4 is set
 //! ```
 //!
-//! (1) Its top bit is set when an owner sends. Both ways share a key: without it, whoever can read the internal network could
-//! send an owner's datagrams back to the owner, and be taken for a relay.
+//! (1) Its top bit is set on the way down, from an owner or from a relay that passes an owner's records on. Both ways share a
+//! key: without it, whoever can read the internal network could send an owner's datagrams back to the owner, and be taken for
+//! a relay.
+//!
+//! Between relays each record names its owner, both ways, and the shard in the datagram header is the one of these owners'
+//! workers. A keepalive names no client (0.0.0.0, port 0) and no session; it goes up, and its answer comes down.
 //!
 //! All integers are big-endian, all addresses canonical. The tag is SipHash-2-4 over header bytes 0 to 16 and every record
 //! header with its owner extension. Payloads are not covered: they are protected end to end.

@@ -7,19 +7,19 @@
 
 use std::collections::VecDeque;
 
-use firsthop_shared::address::{OwnerAddr, Restart, ShardId};
+use firsthop_shared::address::Restart;
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::cache::{Change, ChangeKind, Entry, FlowId, Found};
 use crate::config::CacheConfig;
 use crate::downlink::transport_of;
-use crate::flows::{Claim, FlowKey};
+use crate::flows::{Claim, FlowKey, Removed};
 use crate::limits::{CHANGES_MAX, EXPIRY_BUDGET};
 use crate::reason::Reason;
 use crate::recall::{Held, Recall};
-use crate::router::Router;
+use crate::router::{Router, path_bit};
 use crate::time::Micros;
-use crate::trunks::BufferId;
+use crate::trunks::{BufferId, Origin, Target};
 use crate::uplink::{Source, Verdict};
 
 /// What a core has done with the flow cache, since its start.
@@ -33,7 +33,8 @@ pub struct RecallCounters {
     pub hits: u64,
     /// Answers that there is no entry.
     pub misses: u64,
-    /// Answers that cannot be used: nonsense, a foreign cluster, an owner outside of the internal networks, no trunk left.
+    /// Answers that cannot be used: nonsense, a cluster that no relay leads to, an owner outside of the internal networks, no trunk
+    /// left.
     pub refused: u64,
     /// Questions without an answer in time.
     pub late: u64,
@@ -162,13 +163,13 @@ impl Router {
 
     /// Makes the claim that an entry tells of, at an address without any. Returns whether it could.
     fn claim(&mut self, now: Micros, flow: FlowId, entry: &Entry) -> bool {
-        let allowed = entry.cluster == self.cluster
-            && self.internal.contains(entry.owner.ip())
-            && self.serves(flow.client);
-        if !allowed {
+        if !self.serves(flow.client) {
             return false;
         }
-        let Some(trunk) = self.trunks.acquire(entry.owner, entry.shard) else {
+        let Some(target) = self.recalled_target(flow, entry) else {
+            return false;
+        };
+        let Some(trunk) = self.trunks.acquire(target) else {
             self.counters.restores_refused += 1;
             return false;
         };
@@ -183,8 +184,25 @@ impl Router {
             .flows
             .restore(now.ticks(), &key, claim, entry.restart, proven);
         self.counters.claims_recalled += 1;
-        self.count_removed(restored.evicted, None);
+        self.count_removed(Removed {
+            evicted: restored.evicted,
+            ..Removed::default()
+        });
         true
+    }
+
+    /// Where an entry may send its client's packets: as a verified request might, to an owner inside of the internal networks, or
+    /// to a relay of the other cluster, which knows better where its owners are.
+    fn recalled_target(&self, flow: FlowId, entry: &Entry) -> Option<Target> {
+        if entry.cluster == self.cluster {
+            let inside = self.internal.contains(entry.owner.ip());
+            return inside.then(|| Target::owner(entry.owner, entry.shard));
+        }
+        if !self.relays_away {
+            return None;
+        }
+        let lane = self.peers.lane(entry.cluster, &flow.client)?;
+        Some(Target::beyond(lane, entry.owner, entry.shard))
     }
 
     /// Ends waits whose time is up. Call it in every turn, and then [take](Router::take_recalled) the packets.
@@ -248,26 +266,30 @@ impl Router {
         })
     }
 
-    /// Notes what a record says of a session at a client's address.
+    /// Notes what a record says of a session at an own client's address. The ways of other relays' clients are not in the cache:
+    /// those relays know them, and bring every packet with its owner.
     pub(crate) fn remember(
         &mut self,
-        owner: OwnerAddr,
-        shard: ShardId,
+        origin: &Origin,
         record: &RecordHeader,
         restart: Restart,
         kind: ChangeKind,
     ) {
-        let cluster = self.cluster;
+        let transport = transport_of(record);
+        let path = path_bit(transport, record.client.is_ipv6());
+        if self.paths[usize::from(record.ingress.0)] & path == 0 {
+            return;
+        }
         if let Some(cached) = &mut self.cached {
             let flow = FlowId {
                 ingress: record.ingress,
-                transport: transport_of(record),
+                transport,
                 client: record.client,
             };
             let entry = Entry {
-                cluster,
-                owner,
-                shard,
+                cluster: origin.beyond.unwrap_or(self.cluster),
+                owner: origin.owner,
+                shard: origin.shard,
                 session: record.session,
                 restart,
             };

@@ -1,5 +1,7 @@
 //! What a router is started with.
 
+use std::sync::Arc;
+
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 
@@ -8,6 +10,7 @@ use crate::limits::{
     DATAGRAM_LIMIT_DEFAULT, DATAGRAM_LIMIT_MIN, FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT,
     PENDING_DEFAULT, PROVISIONAL_SHARE, QUESTIONS_PER_CORE_MIN, TRUNKS_DEFAULT,
 };
+use crate::peers::PeerList;
 use crate::steering::Steering;
 use crate::time::Micros;
 
@@ -53,7 +56,7 @@ pub struct Seeds {
 /// Everything that one core's router is started with.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// The relay's own cluster. Tokens of others are refused.
+    /// The relay's own cluster. Tokens of others are refused, but for those that a relay leads to.
     pub cluster: ClusterId,
     /// Where owners are, and clients are not.
     pub internal: Networks,
@@ -75,12 +78,18 @@ pub struct RouterConfig {
     pub placement: Option<Placement>,
     /// Nothing when there is no flow cache.
     pub cache: Option<CacheConfig>,
+    /// The relays of other clusters.
+    pub peers: Arc<PeerList>,
+    /// Whether clients' packets are sent to them; then they are asked whether they answer.
+    pub relays_away: bool,
+    /// Whether packets of their clients are taken.
+    pub takes_relayed: bool,
     /// Random values.
     pub seeds: Seeds,
 }
 
 impl RouterConfig {
-    /// The defaults of [`limits`](crate::limits), without any ingress.
+    /// The defaults of [`limits`](crate::limits), without any ingress and without other relays.
     #[must_use]
     pub fn new(cluster: ClusterId, internal: Networks, seeds: Seeds) -> Self {
         Self {
@@ -95,6 +104,9 @@ impl RouterConfig {
             linger: LINGER_DEFAULT,
             placement: None,
             cache: None,
+            peers: Arc::default(),
+            relays_away: true,
+            takes_relayed: true,
             seeds,
         }
     }

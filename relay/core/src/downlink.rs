@@ -3,15 +3,20 @@
 //! An authenticated record goes to the client that it names, whether the flow table knows that client or not: the owner
 //! does. On the way it tells the table what it proves, restores or ends. A restored flow fills an empty place and nothing
 //! else, because a record of a call that is over may arrive late, when its address is somebody else's.
+//!
+//! A record may come from an owner of another cluster, by a relay of that cluster, and names its owner then. And when another
+//! relay brought the client's newest packet, its record goes back there instead of to the client.
 
 use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, Restart, ShardId};
-use firsthop_shared::trunk::{self, RecordHeader, RecordKind, TrunkError};
+use firsthop_shared::trunk::{self, DatagramHeader, RecordHeader, RecordKind, TrunkError};
 
 use crate::cache::ChangeKind;
-use crate::flows::{Claim, FlowKey, Found, Transport};
+use crate::flows::{Back, Claim, FlowKey, Found, Removed, Transport};
 use crate::reason::Reason;
+use crate::relayed::Way;
 use crate::router::{Router, path_bit};
 use crate::time::Micros;
+use crate::trunks::{Origin, Target};
 
 /// What becomes of a record that came over the trunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,13 +29,30 @@ pub enum DownVerdict {
     Done,
     /// Nothing to send; let the core of this number note the record.
     Note(u16),
+    /// It goes back to the relay that its client is at: [pack](Router::pack_onward) it on its way.
+    Pass(Way),
     /// It goes nowhere; already counted.
     Drop(Reason),
 }
 
+/// What the flow table makes of a record.
+enum Learned {
+    /// A claim of this relay's own client.
+    Here,
+    /// A claim of another relay's client; a claim that the record ended takes its trunk along.
+    Relayed(Back),
+    /// No claim of the session is here.
+    Unknown,
+    /// Another core should learn it instead.
+    Elsewhere(u16),
+}
+
 impl Router {
-    /// Accepts a datagram from the internal socket: its source, structure and tag, that an owner wrote it, and that it is no
-    /// replay.
+    /// Accepts a datagram from the internal socket: its source, structure and tag, that it goes down or comes from a relay that
+    /// may send it, that it is none of ours, and that it is no replay.
+    ///
+    /// Its records are for [`Router::downlink`] when the boot id says that it [goes down](firsthop_shared::address::BootId::is_owner),
+    /// else for [`Router::inbound`]. Keepalives that go down are for [`Router::heard`].
     ///
     /// # Errors
     /// Why it is dropped; already counted.
@@ -46,20 +68,35 @@ impl Router {
             Err(Reason::TrunkSource)
         };
         let accepted = opened.and_then(|datagram| {
-            let header = &datagram.header;
-            if !header.boot.is_owner() {
-                Err(Reason::TrunkReflected)
-            } else if self.replay.accept(header.boot, header.sequence, now.secs()) {
-                Ok(datagram)
-            } else {
-                Err(Reason::TrunkReplay)
-            }
+            self.admit_datagram(now, source, &datagram.header)?;
+            Ok(datagram)
         });
-        match accepted {
-            Ok(_) => self.counters.downlink_datagrams += 1,
-            Err(reason) => self.counters.drop(reason),
+        match &accepted {
+            Ok(datagram) if datagram.header.boot.is_owner() => {
+                self.counters.downlink_datagrams += 1;
+            }
+            Ok(_) => self.counters.relayed_datagrams += 1,
+            Err(reason) => self.counters.drop(*reason),
         }
         accepted
+    }
+
+    fn admit_datagram(
+        &mut self,
+        now: Micros,
+        source: Hop,
+        header: &DatagramHeader,
+    ) -> Result<(), Reason> {
+        if !header.boot.is_owner() {
+            self.admit_relay(source, header)?;
+        } else if self.trunks.is_own(header.boot) {
+            return Err(Reason::TrunkReflected);
+        }
+        if self.replay.accept(header.boot, header.sequence, now.secs()) {
+            Ok(())
+        } else {
+            Err(Reason::TrunkReplay)
+        }
     }
 
     /// Decides one record of an accepted datagram. `shard` is the datagram's: the worker that sent it.
@@ -71,12 +108,36 @@ impl Router {
         record: &RecordHeader,
     ) -> DownVerdict {
         self.counters.downlink_records += 1;
-        if let Err(reason) = self.admit(record) {
+        let verdict = match self.origin(source, shard, record) {
+            Ok(origin) => self.decide(now, &origin, record),
+            Err(reason) => DownVerdict::Drop(reason),
+        };
+        if let DownVerdict::Drop(reason) = verdict {
             self.counters.drop(reason);
+        }
+        verdict
+    }
+
+    #[inline]
+    fn decide(&mut self, now: Micros, origin: &Origin, record: &RecordHeader) -> DownVerdict {
+        self.counters.beyond_downlink_records += u64::from(origin.beyond.is_some());
+        let refused = self.admit(record).err();
+        // A client of another relay is reached by that relay alone.
+        if let Some(reason) = refused
+            && (reason != Reason::RecordIngress || !self.takes_relayed)
+        {
             return DownVerdict::Drop(reason);
         }
-        let elsewhere = self.learn(now, source, shard, record);
-        if record.kind != RecordKind::Packet {
+        let packet = record.kind == RecordKind::Packet;
+        let elsewhere = match self.learn(now, origin, record, refused.is_none()) {
+            Learned::Relayed(back) => return DownVerdict::Pass(Way::back(back, !packet)),
+            Learned::Elsewhere(core) => Some(core),
+            Learned::Here | Learned::Unknown => None,
+        };
+        if let Some(reason) = refused {
+            return DownVerdict::Drop(reason);
+        }
+        if !packet {
             return elsewhere.map_or(DownVerdict::Done, DownVerdict::Note);
         }
         self.counters.downlink_packets += 1;
@@ -86,17 +147,40 @@ impl Router {
 
     /// Learns from a record that another core received what the flow table of this one should know.
     pub fn note(&mut self, now: Micros, source: Hop, shard: ShardId, record: &RecordHeader) {
-        if self.admit(record).is_ok() {
+        if let Ok(origin) = self.origin(source, shard, record)
+            && self.admit(record).is_ok()
+        {
             // A second core that disagrees about the steering passes nothing on: no note travels in circles.
-            let _ = self.learn(now, source, shard, record);
+            let learned = self.learn(now, &origin, record, true);
+            if let Learned::Relayed(back) = learned
+                && record.kind != RecordKind::Packet
+            {
+                // The core that received it has told nobody either; the owner says it again.
+                self.trunks.release_claim(back.trunk);
+            }
         }
+    }
+
+    /// Who wrote a record: the sender of its datagram, or the owner for which a relay of another cluster speaks.
+    fn origin(&self, source: Hop, shard: ShardId, record: &RecordHeader) -> Result<Origin, Reason> {
+        let Some(owner) = record.owner else {
+            return Ok(Origin {
+                owner: OwnerAddr::new(source.get()),
+                shard,
+                beyond: None,
+            });
+        };
+        let beyond = self.peers.cluster_of(source);
+        beyond.ok_or(Reason::RecordRelayed)?;
+        Ok(Origin {
+            owner,
+            shard,
+            beyond,
+        })
     }
 
     /// Whether a record is one that this relay serves.
     fn admit(&self, record: &RecordHeader) -> Result<(), Reason> {
-        if record.owner.is_some() {
-            return Err(Reason::RecordRelayed);
-        }
         match record.kind {
             RecordKind::Keepalive => Err(Reason::RecordKeepalive),
             RecordKind::Close | RecordKind::UnknownSession => Ok(()),
@@ -114,35 +198,35 @@ impl Router {
         }
     }
 
-    /// Brings the flow table up to what a record says. Returns another core that should learn it instead.
+    /// Brings the flow table up to what a record says; a flow that is not there only when its client is `served` here.
     fn learn(
         &mut self,
         now: Micros,
-        source: Hop,
-        shard: ShardId,
+        origin: &Origin,
         record: &RecordHeader,
-    ) -> Option<u16> {
-        let owner = OwnerAddr::new(source.get());
+        served: bool,
+    ) -> Learned {
         let key = FlowKey::new(record.ingress, transport_of(record), &record.client);
         let found = self
             .flows
             .find_handle(record.handle, &key, record.session)
             .or_else(|| self.flows.find(&self.flows.hashed(key)));
         match (found, record.kind) {
-            (Some(found), RecordKind::Packet) => self.confirm(now, found, owner, shard, record),
-            (Some(found), _) => self.close(found, owner, shard, record),
-            (None, kind) => {
+            (Some(found), RecordKind::Packet) => self.confirm(now, found, origin, record),
+            (Some(found), _) => self.close(found, origin, record),
+            (None, kind) if served => {
                 if let Some(core) = self.other_core(&record.client) {
-                    return Some(core);
+                    return Learned::Elsewhere(core);
                 }
                 if kind == RecordKind::Packet {
-                    self.restore(now, key, owner, shard, record);
+                    self.restore(now, key, origin, record);
                 } else {
-                    self.remember(owner, shard, record, Restart(0), ChangeKind::Closed);
+                    self.remember(origin, record, Restart(0), ChangeKind::Closed);
                 }
+                Learned::Unknown
             }
+            (None, _) => Learned::Unknown,
         }
-        None
     }
 
     /// A packet record of a session at a flow that exists: keeps it, and proves it when the record does.
@@ -152,54 +236,65 @@ impl Router {
         &mut self,
         now: Micros,
         found: Found,
-        owner: OwnerAddr,
-        shard: ShardId,
+        origin: &Origin,
         record: &RecordHeader,
-    ) {
+    ) -> Learned {
         let trunks = &self.trunks;
-        let same = |claim: &Claim| {
-            claim.session == record.session && trunks.leads_to(claim.trunk, owner, shard)
+        let same =
+            |claim: &Claim| claim.session == record.session && trunks.leads_to(claim.trunk, origin);
+        let Some(place) = self.flows.place(found, same) else {
+            return Learned::Unknown;
         };
-        if !self.flows.live(found).iter().flatten().any(same) {
-            return;
-        }
         self.flows.touch(found, now.ticks());
-        if !record.proven {
-            return;
-        }
-        if let Some(proof) = self.flows.prove(found, same) {
+        if record.proven
+            && let Some(proof) = self.flows.prove(found, same)
+        {
             self.counters.claims_proven += u64::from(proof.promoted);
             self.counters.proofs_refused += u64::from(proof.refused);
-            self.count_removed(None, proof.displaced);
-            if let (true, Some((_, restart))) = (proof.promoted, self.flows.proven(found)) {
-                self.remember(owner, shard, record, restart, ChangeKind::Proven);
+            self.count_removed(Removed {
+                displaced: proof.displaced,
+                ..Removed::default()
+            });
+            if let (true, Some((_, restart))) = (proof.promoted, self.flows.proven_here(found)) {
+                self.remember(origin, record, restart, ChangeKind::Proven);
             }
+        }
+        match self.flows.back_at(found, place) {
+            None => Learned::Here,
+            Some(back) => Learned::Relayed(back),
         }
     }
 
-    /// Ends the claim of one session at one address, and no other.
-    fn close(&mut self, found: Found, owner: OwnerAddr, shard: ShardId, record: &RecordHeader) {
+    /// Ends the claim of one session at one address, and no other. The way back that it had is the caller's to give back.
+    fn close(&mut self, found: Found, origin: &Origin, record: &RecordHeader) -> Learned {
         let trunks = &self.trunks;
         let removed = self.flows.remove(found, |claim| {
-            claim.session == record.session && trunks.leads_to(claim.trunk, owner, shard)
+            claim.session == record.session && trunks.leads_to(claim.trunk, origin)
         });
-        if let Some(claim) = removed {
-            self.counters.claims_closed += 1;
-            self.trunks.release_claim(claim.trunk);
+        let learned = match removed {
+            None => Learned::Unknown,
+            Some(ended) => {
+                self.counters.claims_closed += 1;
+                self.trunks.release_claim(ended.claim.trunk);
+                ended.back.map_or(Learned::Here, Learned::Relayed)
+            }
+        };
+        if !matches!(learned, Learned::Relayed(_)) {
+            self.remember(origin, record, Restart(0), ChangeKind::Closed);
         }
-        self.remember(owner, shard, record, Restart(0), ChangeKind::Closed);
+        learned
     }
 
     /// Fills an empty place with the flow that an authenticated record names.
-    fn restore(
-        &mut self,
-        now: Micros,
-        key: FlowKey,
-        owner: OwnerAddr,
-        shard: ShardId,
-        record: &RecordHeader,
-    ) {
-        let Some(trunk) = self.trunks.acquire(owner, shard) else {
+    fn restore(&mut self, now: Micros, key: FlowKey, origin: &Origin, record: &RecordHeader) {
+        let target = match origin.beyond {
+            None => Some(Target::owner(origin.owner, origin.shard)),
+            Some(cluster) => self
+                .peers
+                .lane(cluster, &record.client)
+                .map(|lane| Target::beyond(lane, origin.owner, origin.shard)),
+        };
+        let Some(trunk) = target.and_then(|target| self.trunks.acquire(target)) else {
             self.counters.restores_refused += 1;
             return;
         };
@@ -214,9 +309,12 @@ impl Router {
             .restore(now.ticks(), &key, claim, unseen, record.proven);
         self.counters.claims_restored += 1;
         self.counters.proofs_refused += u64::from(restored.refused);
-        self.count_removed(restored.evicted, None);
+        self.count_removed(Removed {
+            evicted: restored.evicted,
+            ..Removed::default()
+        });
         if record.proven && !restored.refused {
-            self.remember(owner, shard, record, unseen, ChangeKind::Proven);
+            self.remember(origin, record, unseen, ChangeKind::Proven);
         }
     }
 
@@ -228,6 +326,7 @@ impl Router {
     }
 }
 
+/// How the client of a record speaks.
 pub(crate) fn transport_of(record: &RecordHeader) -> Transport {
     if record.tcp {
         Transport::Tcp

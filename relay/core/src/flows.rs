@@ -11,10 +11,13 @@
 //! - flows with a proven claim are bounded by the rest of the table. So a free slot is there whenever a claim needs one:
 //!   `flows <= proven + provisional <= capacity`.
 //!
+//! A claim whose newest packet another relay brought also knows the way back there: see `backs`.
+//!
 //! Every operation is O(1). Nothing is allocated after the start: 64 bytes per flow in one cache line, 16 to 32 in the
-//! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots. The table knows no trunk; claims that it
-//! removes are returned, for the router to give their trunks back.
+//! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots; 16 more where flows of other relays are. The
+//! table knows no trunk; claims that it removes are returned, for the router to give their trunks back.
 
+mod backs;
 mod handover;
 mod key;
 mod slot;
@@ -30,11 +33,13 @@ use crate::limits::{
 use crate::trunks::TrunkId;
 use crate::wheel::Wheel;
 
+pub(crate) use backs::Back;
+use backs::Backs;
 pub(crate) use handover::{ClaimImage, FlowImage};
 pub use key::Transport;
 pub(crate) use key::{FlowKey, HashedKey};
 pub(crate) use slot::Mark;
-use slot::{GENERATION_MASK, LIVE, PROVEN, SECOND_IS_OLDER, Slot};
+use slot::{GENERATION_MASK, LIVE, PROVEN, RELAYED, SECOND_IS_OLDER, Slot};
 
 /// A session's hold on a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -52,13 +57,24 @@ impl Claim {
     }
 }
 
-/// The claims that an operation removed besides what it was asked for: at most one each way.
+/// A claim that is gone, with all that holds a trunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    /// The claim.
+    pub(crate) claim: Claim,
+    /// Its way back to another relay.
+    pub(crate) back: Option<Back>,
+}
+
+/// What an operation removed besides what it was asked for: at most one each way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Removed {
     /// Made room in the full queue of provisional claims.
-    pub(crate) evicted: Option<Claim>,
+    pub(crate) evicted: Option<Ended>,
     /// Gave way at the same flow.
-    pub(crate) displaced: Option<Claim>,
+    pub(crate) displaced: Option<Ended>,
+    /// The way back that the claim had before.
+    pub(crate) back: Option<Back>,
 }
 
 /// What became of a request for a claim.
@@ -80,7 +96,7 @@ pub(crate) struct Proof {
     /// Whether it stays provisional, because as many flows are proven as the table keeps room for.
     pub(crate) refused: bool,
     /// The other claim of the flow, which is gone.
-    pub(crate) displaced: Option<Claim>,
+    pub(crate) displaced: Option<Ended>,
 }
 
 /// What became of a restored flow.
@@ -89,7 +105,7 @@ pub(crate) struct Restored {
     /// Whether it had to be made provisional although its record was proven.
     pub(crate) refused: bool,
     /// What made room in the full queue of provisional claims.
-    pub(crate) evicted: Option<Claim>,
+    pub(crate) evicted: Option<Ended>,
 }
 
 /// How full a table is.
@@ -110,6 +126,7 @@ pub(crate) struct Found(u32);
 /// The flow table of one core.
 pub(crate) struct Flows {
     slots: Box<[Slot]>,
+    backs: Backs,
     /// Free slots; the last one is the next to be taken.
     free: Vec<u32>,
     index: Index,
@@ -123,14 +140,22 @@ pub(crate) struct Flows {
 impl Flows {
     /// Allocates a table of `capacity` flows (4 to [`FLOWS_MAX`]), a quarter of them for provisional claims.
     ///
-    /// `hash` keys the index, `generation` (its low 12 bits) starts the handles: both random. `now` is in ticks.
+    /// `hash` keys the index, `generation` (its low 12 bits) starts the handles: both random. `now` is in ticks. Flows of other
+    /// relays' clients find room when it is made for them: `relayed`.
     #[must_use]
-    pub(crate) fn new(capacity: u32, hash: [u64; 2], generation: u16, now: u32) -> Self {
+    pub(crate) fn new(
+        capacity: u32,
+        hash: [u64; 2],
+        generation: u16,
+        now: u32,
+        relayed: bool,
+    ) -> Self {
         let capacity = capacity.clamp(PROVISIONAL_SHARE, FLOWS_MAX);
         let provisional = capacity / PROVISIONAL_SHARE;
         let vacant = Slot::vacant(generation);
         Self {
             slots: vec![vacant; capacity as usize].into_boxed_slice(),
+            backs: Backs::new(capacity, !relayed),
             free: (0..capacity).rev().collect(),
             index: Index::new(capacity),
             hasher: SipHasher13::new_with_keys(hash[0], hash[1]),
@@ -237,10 +262,11 @@ impl Flows {
         self.slots[found.0 as usize].last_seen = now;
     }
 
-    /// The proven claim of a flow, and how many ICE restarts of its session have been seen.
-    pub(crate) fn proven(&self, found: Found) -> Option<(Claim, Restart)> {
+    /// The proven claim of a flow, if its client is this relay's own: no other relay brought its newest packet. And how many
+    /// ICE restarts of its session have been seen.
+    pub(crate) fn proven_here(&self, found: Found) -> Option<(Claim, Restart)> {
         let slot = &self.slots[found.0 as usize];
-        let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_proven(*i))?;
+        let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_proven(*i) && !slot.is_relayed(*i))?;
         Some((slot.claims[i], slot.restarts[i]))
     }
 
@@ -250,15 +276,31 @@ impl Flows {
         now: u32,
         key: &HashedKey,
         claim: Claim,
-        (ufrag, restart): (Mark, Restart),
+        seen: (Mark, Restart),
+    ) -> Bound {
+        self.hold(now, key, claim, Some(seen), None)
+    }
+
+    /// Makes or renews a claim: one that a request was verified for, whose mark and restarts were `seen`, or one that another
+    /// relay's record names, with the way `back` there.
+    fn hold(
+        &mut self,
+        now: u32,
+        key: &HashedKey,
+        claim: Claim,
+        seen: Option<(Mark, Restart)>,
+        back: Option<Back>,
     ) -> Bound {
         let mut removed = Removed::default();
         if let Some(found) = self.find(key) {
             let slot = &mut self.slots[found.0 as usize];
             slot.last_seen = now;
             if let Some(i) = slot.position(&claim) {
-                slot.marks[i] = Some(ufrag);
-                slot.restarts[i] = restart;
+                if let Some((mark, restart)) = seen {
+                    slot.marks[i] = Some(mark);
+                    slot.restarts[i] = restart;
+                }
+                removed.back = self.set_back(found.0, i, back);
                 return Bound {
                     handle: self.handle(found),
                     added: false,
@@ -267,8 +309,7 @@ impl Flows {
             }
             if slot.is_live(0) && slot.is_live(1) {
                 let give_way = slot.older_provisional();
-                removed.displaced = Some(slot.claims[give_way]);
-                self.drop_claim(found.0, give_way);
+                removed.displaced = Some(self.drop_claim(found.0, give_way));
             }
         }
         if self.fifo.is_full() {
@@ -279,7 +320,13 @@ impl Flows {
             Some(found) => found.0,
             None => self.allocate(now, key),
         };
-        self.add_claim(at, claim, Some(ufrag), restart);
+        let i = self.add_claim(
+            at,
+            claim,
+            seen.map(|(mark, _)| mark),
+            seen.map_or(Restart(0), |(_, restart)| restart),
+        );
+        self.set_back(at, i, back);
         Bound {
             handle: self.handle(Found(at)),
             added: true,
@@ -339,8 +386,7 @@ impl Flows {
             displaced: None,
         };
         if slot.is_live(other) {
-            proof.displaced = Some(slot.claims[other]);
-            self.drop_claim(found.0, other);
+            proof.displaced = Some(self.drop_claim(found.0, other));
         }
         if !self.slots[found.0 as usize].is_proven(i) {
             if self.proven < self.proven_max {
@@ -360,59 +406,55 @@ impl Flows {
         &mut self,
         found: Found,
         mut same: impl FnMut(&Claim) -> bool,
-    ) -> Option<Claim> {
+    ) -> Option<Ended> {
         let slot = &self.slots[found.0 as usize];
         let i = (0..CLAIMS_PER_FLOW).find(|i| slot.is_live(*i) && same(&slot.claims[*i]))?;
-        let claim = slot.claims[i];
-        self.drop_claim(found.0, i);
+        let ended = self.drop_claim(found.0, i);
         self.free_if_empty(found.0);
-        Some(claim)
+        Some(ended)
     }
 
     /// Takes the next flow that was idle too long out of the table, within `budget` looks (counted down).
     ///
     /// Returns its claims, or nothing when no flow is due or the budget is used up. Of the flows that were looked at and are
-    /// alive, those with a proven claim are given to `alive`: each of them about once per idle time.
+    /// alive, those with a proven claim of an own client are given to `alive`: each of them about once per idle time.
     pub(crate) fn expire(
         &mut self,
         now: u32,
         budget: &mut u32,
         mut alive: impl FnMut(&FlowKey, Claim, Restart),
-    ) -> Option<[Option<Claim>; CLAIMS_PER_FLOW]> {
+    ) -> Option<[Option<Ended>; CLAIMS_PER_FLOW]> {
         while *budget > 0 {
             let at = self.wheel.take_due(now)?;
             *budget -= 1;
             let deadline = self.slots[at as usize].last_seen + FLOW_IDLE_TICKS;
             if deadline >> WHEEL_TICK_BITS >= now >> WHEEL_TICK_BITS {
                 self.wheel.add(at, deadline);
-                if let Some((claim, restart)) = self.proven(Found(at)) {
+                if let Some((claim, restart)) = self.proven_here(Found(at)) {
                     alive(&self.slots[at as usize].key, claim, restart);
                 }
                 continue;
             }
-            let claims = self.live(Found(at));
-            for (i, claim) in claims.iter().enumerate() {
-                if claim.is_some() {
-                    self.drop_claim(at, i);
-                }
-            }
+            let ended = std::array::from_fn(|i| {
+                let live = self.slots[at as usize].is_live(i);
+                live.then(|| self.drop_claim(at, i))
+            });
             self.free(at);
-            return Some(claims);
+            return Some(ended);
         }
         None
     }
 
     /// Drops the oldest provisional claim, and its flow when it was the last claim of it.
-    fn evict(&mut self) -> Option<Claim> {
+    fn evict(&mut self) -> Option<Ended> {
         let node = self.fifo.oldest()?;
         let (at, i) = (
             node / CLAIMS_PER_FLOW as u32,
             node as usize % CLAIMS_PER_FLOW,
         );
-        let claim = self.slots[at as usize].claims[i];
-        self.drop_claim(at, i);
+        let ended = self.drop_claim(at, i);
         self.free_if_empty(at);
-        Some(claim)
+        Some(ended)
     }
 
     /// Takes a free slot. There is one: see the inequality at the top, with room made for the claim that is to come.
@@ -430,7 +472,8 @@ impl Flows {
         at
     }
 
-    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>, restart: Restart) {
+    /// Adds a provisional claim. Returns its place in the flow.
+    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>, restart: Restart) -> usize {
         let slot = &mut self.slots[at as usize];
         let i = usize::from(slot.is_live(0));
         debug_assert!(!slot.is_live(i), "a flow with two claims takes no third");
@@ -444,16 +487,22 @@ impl Flows {
             slot.flags |= SECOND_IS_OLDER;
         }
         self.fifo.push(node(at, i));
+        i
     }
 
-    fn drop_claim(&mut self, at: u32, i: usize) {
+    fn drop_claim(&mut self, at: u32, i: usize) -> Ended {
+        let back = self.back(at, i);
         let slot = &mut self.slots[at as usize];
         if slot.is_proven(i) {
             self.proven -= 1;
         } else {
             self.fifo.remove(node(at, i));
         }
-        slot.flags &= !(LIVE[i] | PROVEN[i] | SECOND_IS_OLDER);
+        slot.flags &= !(LIVE[i] | PROVEN[i] | RELAYED[i] | SECOND_IS_OLDER);
+        Ended {
+            claim: slot.claims[i],
+            back,
+        }
     }
 
     fn free_if_empty(&mut self, at: u32) {

@@ -6,8 +6,9 @@
 //! provisional ones give way, idle times, handles that owners echo, ufrag marks, and the replay windows of owners.
 //!
 //! What does not go over, and why nothing is lost by it: the core's boot id and trunk sequence (a successor is a sender of
-//! its own, so owners' replay windows hold), counters (they begin at zero, as after any restart), path sizes (learned anew
-//! with the first datagram to each owner), the budget of verifications (it begins full), the keyring (a file).
+//! its own, so owners' replay windows hold), what is known of other clusters' relays (they are asked anew), counters (they
+//! begin at zero, as after any restart), path sizes (learned anew with the first datagram to each owner), the budget of
+//! verifications (it begins full), the keyring (a file).
 //!
 //! The file is versioned and checked: it comes from another process, perhaps of another version. Numbers are big-endian, as
 //! everywhere here. In this order:
@@ -15,9 +16,11 @@
 //! ```text
 //! header    64   magic "FHFLOWS" and a zero, format u16, header length u16, capacity u32, flows u32, provisional claims u32,
 //!                trunks u32, senders u32, two keys of the flow table's hash u64, reserved u64, SipHash-2-4 of all before
-//! trunks    20   each: family u8 (4, 6), shard u8, port u16, address 16
-//! flows     60   each: slot u32, generation u16, flags u8, zero, key 20, age u32, age of the last free check u32,
-//!                twice session u32, trunk u16, zero u16, mark u32
+//! trunks    26   each: family u8 (4, 6), shard u8, port u16, address 16, lead u8 (0 straight to the owner, 1 back to another
+//!                relay, 2 to an owner of another cluster), zero, that cluster u16, the core there u16
+//! flows     76   each: slot u32, generation u16, flags u8, zero, key 20, age u32, age of the last free check u32,
+//!                twice session u32, trunk u16, restart u8, zero, mark u32, the flow's handle at the other relay u32, trunk
+//!                back there u16, zero u16
 //! order      4   each: a provisional claim, oldest first: twice the slot, and 1 for a flow's second claim
 //! senders  140   each: boot id u32, highest sequence u32, idle seconds u32, the window's bits 128
 //! ```
@@ -27,18 +30,19 @@ mod records;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write};
 
-use firsthop_shared::address::{OwnerAddr, ShardId};
+use firsthop_shared::address::Hop;
 use firsthop_shared::replay::SenderState;
 
-use crate::flows::{Claim, FlowImage};
+use crate::flows::{Back, FlowImage};
 use crate::limits::{CLAIMS_PER_FLOW, HANDOVER_BUFFER};
 use crate::router::{Router, path_bit};
 use crate::time::Micros;
+use crate::trunks::{Lead, Target};
 use header::Header;
 use records::{FlowRecord, TrunkRecord};
 
 /// The format that this version writes and reads. Another meaning of any byte is another format.
-pub const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 2;
 
 /// What a core took over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,7 +95,7 @@ impl Router {
     /// What the writer says.
     pub fn export(&self, now: Micros, out: &mut impl Write) -> io::Result<()> {
         let mut out = BufWriter::with_capacity(HANDOVER_BUFFER, out);
-        let trunks: Vec<(usize, OwnerAddr, ShardId)> = self.trunks.claimed().collect();
+        let trunks: Vec<(usize, Target)> = self.trunks.claimed().collect();
         let numbers = numbers(&trunks);
         let counts = self.flows.counts();
         let senders = self.replay.senders();
@@ -104,11 +108,11 @@ impl Router {
             hash: self.flows.hash_keys(),
         };
         out.write_all(&header.to_bytes())?;
-        for &(_, owner, shard) in &trunks {
-            out.write_all(&TrunkRecord { owner, shard }.to_bytes())?;
+        for &(_, target) in &trunks {
+            out.write_all(&TrunkRecord { target }.to_bytes())?;
         }
         for image in self.flows.images(now.ticks()) {
-            let number = |claim: &Claim| numbers[self.trunks.slot_of(claim.trunk)];
+            let number = |trunk| numbers[self.trunks.slot_of(trunk)];
             out.write_all(&FlowRecord::new(&image, number).to_bytes())?;
         }
         for node in self.flows.order() {
@@ -161,6 +165,19 @@ impl Router {
         }
     }
 
+    /// Whether this router may send where a predecessor did.
+    fn allows(&self, trunk: &TrunkRecord) -> bool {
+        let address = trunk.target.address;
+        match trunk.target.lead {
+            Lead::Straight => self.internal.contains(address.ip()),
+            Lead::Beyond(lane) => self.relays_away && self.peers.lead_to(lane.cluster),
+            Lead::Back => {
+                self.takes_relayed && self.peers.cluster_of(Hop::new(address.get())).is_some()
+            }
+            Lead::Lane(_) => false,
+        }
+    }
+
     fn import_flows(
         &mut self,
         now: Micros,
@@ -169,11 +186,8 @@ impl Router {
         file: &mut impl Read,
     ) -> Result<Inherited, ImportError> {
         let mut inherited = Inherited::default();
-        // Owners that today's settings do not allow are as if they had ended their sessions.
-        let allowed: Vec<bool> = trunks
-            .iter()
-            .map(|trunk| self.internal.contains(trunk.owner.ip()))
-            .collect();
+        // Owners and relays that today's settings do not allow are as if they had ended their sessions.
+        let allowed: Vec<bool> = trunks.iter().map(|trunk| self.allows(trunk)).collect();
         let (serves, paths) = (self.allow_internal_clients, &self.paths);
         let internal = &self.internal;
         let mut restoring = self.flows.restoring(header.hash);
@@ -182,15 +196,23 @@ impl Router {
             if record.slot >= header.capacity {
                 return Err(ImportError::Inconsistent("a slot is out of range"));
             }
-            let mut served = true;
+            let (mut served, mut relayed) = (true, false);
             for claim in record.claims.iter().flatten() {
-                let known = allowed.get(usize::from(claim.trunk)).ok_or(BAD_TRUNK)?;
-                served &= known;
+                for (number, back) in [(Some(claim.trunk), false), (claim.back.map(|b| b.0), true)]
+                {
+                    let Some(number) = number else { continue };
+                    let trunk = trunks.get(usize::from(number)).ok_or(BAD_TRUNK)?;
+                    if (trunk.target.lead == Lead::Back) != back {
+                        return Err(BAD_TRUNK);
+                    }
+                    served &= allowed[usize::from(number)];
+                    relayed |= back;
+                }
             }
             let id = record.key.id();
             let path = path_bit(id.transport, id.client.is_ipv6());
             served &= serves || !internal.contains(id.client.ip());
-            served &= paths[usize::from(id.ingress.0)] & path != 0;
+            served &= relayed || paths[usize::from(id.ingress.0)] & path != 0;
             if !served {
                 restoring
                     .leave_out(record.slot)
@@ -201,10 +223,19 @@ impl Router {
             let mut claims = [None; CLAIMS_PER_FLOW];
             for (place, claim) in claims.iter_mut().zip(&record.claims) {
                 let Some(claim) = claim else { continue };
-                let to = &trunks[usize::from(claim.trunk)];
-                let trunk = self.trunks.acquire(to.owner, to.shard);
-                let trunk = trunk.ok_or(ImportError::Room("trunks"))?;
-                *place = Some(claim.image(trunk));
+                let mut acquire = |number| {
+                    let trunk = self.trunks.acquire(trunks[usize::from(number)].target);
+                    trunk.ok_or(ImportError::Room("trunks"))
+                };
+                let trunk = acquire(claim.trunk)?;
+                let back = match claim.back {
+                    None => None,
+                    Some((number, handle)) => Some(Back {
+                        trunk: acquire(number)?,
+                        handle,
+                    }),
+                };
+                *place = Some(claim.image(trunk, back));
             }
             let image = FlowImage {
                 slot: record.slot,
@@ -232,7 +263,7 @@ impl Router {
 const BAD_TRUNK: ImportError = ImportError::Inconsistent("a trunk leads nowhere");
 
 /// The number of each trunk in the file, by its slot here.
-fn numbers(trunks: &[(usize, OwnerAddr, ShardId)]) -> Vec<u16> {
+fn numbers(trunks: &[(usize, Target)]) -> Vec<u16> {
     let slots = trunks.last().map_or(0, |&(slot, ..)| slot + 1);
     let mut numbers = vec![0; slots];
     for (number, &(slot, ..)) in trunks.iter().enumerate() {

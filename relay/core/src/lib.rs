@@ -9,12 +9,14 @@
 //! socket and no packet memory: time, seeds and frames are arguments, and every decision is a small value. So the glommio
 //! pump, a load generator and a simulation drive the same code.
 //!
-//! - [`router`] holds the state of a core, [`uplink`] and [`downlink`] its decisions;
+//! - [`router`] holds the state of a core, [`uplink`] and [`downlink`] its decisions, [`relayed`] those about what passes
+//!   between relays;
 //! - [`flows`] knows which sessions an address stands for, and how sure that is; `index`, `fifo` and `wheel` are its parts;
 //! - [`trunks`] packs, for the path sizes that `owners` remembers;
 //! - [`steering`] says which core a client's packets reach;
 //! - [`handover`] writes what a core leaves to its successor in another process, and reads it;
 //! - [`cache`] spells what a flow cache holds, `cached` uses it, and `recall` holds the packets that wait for it;
+//! - [`peers`] knows the relays of other clusters and which of them answer; [`keepalive`] asks them;
 //! - `budget` bounds what strangers may cost;
 //! - [`reason`] names why something was dropped, and counts;
 //! - [`config`], [`limits`] and [`time`] are what it is started with, and every bound.
@@ -31,10 +33,13 @@ mod fifo;
 pub mod flows;
 pub mod handover;
 mod index;
+pub mod keepalive;
 pub mod limits;
 mod owners;
+pub mod peers;
 pub mod reason;
 mod recall;
+pub mod relayed;
 pub mod router;
 pub mod steering;
 pub mod time;
@@ -48,7 +53,10 @@ pub use config::{CacheConfig, ConfigError, IngressPath, Placement, RouterConfig,
 pub use downlink::DownVerdict;
 pub use flows::{FlowCounts, Transport};
 pub use handover::{ImportError, Inherited};
+pub use keepalive::Keepalive;
+pub use peers::{PEER_WORDS, PeerList, PeerRelay};
 pub use reason::{Counters, Reason};
+pub use relayed::{Inbound, Onward, Way};
 pub use router::Router;
 pub use steering::{Instruction, Steering};
 pub use time::Micros;

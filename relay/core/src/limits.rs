@@ -27,8 +27,9 @@ pub const PROVISIONAL_SHARE: u32 = 4;
 /// How many claims one flow can hold: the sessions that a packet without a ufrag is sent to.
 pub const CLAIMS_PER_FLOW: usize = 2;
 
-/// Owner workers (owner, shard) that one core can send to at a time, unless set.
-pub const TRUNKS_DEFAULT: u16 = 4_096;
+/// Owner workers (owner, shard) that one core can send to at a time, unless set. The lanes to relays of other clusters and the
+/// ways back to relays of clients count, too: one for each of their cores and each number that a worker has.
+pub const TRUNKS_DEFAULT: u16 = 8_192;
 
 /// Records that wait in open and ready datagrams, unless set. A core never has more than its receive buffers, twice.
 pub const PENDING_DEFAULT: u32 = 16_384;
@@ -97,6 +98,18 @@ pub const RECALL_CLIENTS: [u32; 2] = [256, 65_536];
 
 /// Changes for the flow cache that wait until the pump takes them: after each internal datagram, and once a turn.
 pub const CHANGES_MAX: usize = 512;
+
+/// How often a relay of another cluster is asked whether it answers.
+pub const PEER_INTERVAL: Micros = Micros(1_000_000);
+
+/// A relay from which no answer has come for so long is down: three answers are missing, and the last of them is late.
+pub const PEER_SILENCE: Micros = Micros(3 * PEER_INTERVAL.0 + PEER_INTERVAL.0 / 10);
+
+/// So many answers in a row bring it back.
+pub const PEER_ANSWERS_BACK: u32 = 3;
+
+/// The payload of a keepalive that is answered, in bytes at the most. Ours have eight.
+pub const KEEPALIVE_PAYLOAD_MAX: usize = 16;
 
 /// Buckets of the expiry wheel.
 pub const WHEEL_BUCKETS: u32 = 32;

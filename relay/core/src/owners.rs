@@ -1,4 +1,4 @@
-//! The owners that a core's trunks lead to, and how large a datagram the path to each takes.
+//! The owners that a core's trunks lead to, other relays among them, and how large a datagram the path to each takes.
 //!
 //! A path belongs to an owner and not to one of its workers: so a limit is set once for all the owner's trunks, and holds
 //! for those that are made later too. An owner is here as long as any trunk leads to it.
@@ -61,6 +61,11 @@ impl Owners {
             self.index.remove(hash, u32::from(number));
             self.free.push(number);
         }
+    }
+
+    /// The address of a number.
+    pub(crate) fn address(&self, number: u16) -> OwnerAddr {
+        self.owners[usize::from(number)].address
     }
 
     /// Whether any trunk leads to the owner.

@@ -65,7 +65,7 @@ reasons! {
     UfragUnknownKey = "ufrag_unknown_key",
     /// The ufrag was not minted by this fleet.
     UfragForged = "ufrag_forged",
-    /// The ufrag names another cluster than this relay's.
+    /// The ufrag names another cluster than this relay's, to which no relay leads.
     ForeignCluster = "foreign_cluster",
     /// The ufrag names an owner outside of the internal networks.
     OwnerOutside = "owner_outside",
@@ -103,20 +103,34 @@ reasons! {
     TrunkUnknownKey = "trunk_unknown_key",
     /// An internal datagram whose tag does not verify.
     TrunkTag = "trunk_tag",
-    /// An internal datagram that a relay wrote, not an owner: somebody sent it back.
+    /// An internal datagram that this core itself wrote: somebody sent it back.
     TrunkReflected = "trunk_reflected",
+    /// An internal datagram of a relay that the fleet does not list for another cluster.
+    PeerUnknown = "peer_unknown",
+    /// An internal datagram of another relay, to one that takes none (`--role ingress`).
+    PeerRole = "peer_role",
     /// An internal datagram that was seen before, or is too old to tell.
     TrunkReplay = "trunk_replay",
-    /// An internal datagram with a record that does not parse, or a packet record without a packet.
+    /// An internal datagram with a record that does not parse, a packet record without a packet, or one of a kind that does not go
+    /// that way.
     RecordMalformed = "record_malformed",
-    /// A record that names an ingress this relay does not serve for the client's family and transport.
+    /// A record that names an ingress this relay does not serve for the client's family and transport, and no other relay brought
+    /// that client's packets lately.
     RecordIngress = "record_ingress",
     /// A record for a client inside the internal networks.
     RecordClientInside = "record_client_inside",
-    /// A record with an owner extension, which only a relay of this cluster's ingress could send.
+    /// A record with an owner extension from somebody who is no relay of another cluster.
     RecordRelayed = "record_relayed",
-    /// A keepalive record, which only relays exchange.
+    /// A keepalive record that answers no question of ours.
     RecordKeepalive = "record_keepalive",
+    /// A record of another relay that does not say for which owner it is.
+    RecordNoOwner = "record_no_owner",
+    /// A record of another relay for an owner outside of the internal networks.
+    RecordOwnerOutside = "record_owner_outside",
+    /// A record of another relay for an owner that is a relay, or for a session that this relay itself relays away.
+    RecordLoop = "record_loop",
+    /// A record for an owner whose cluster has no relays in the fleet any more.
+    RelayGone = "relay_gone",
     /// The public socket took no more (EAGAIN).
     SendRefusedClient = "send_refused_client",
     /// The internal socket took no more (EAGAIN).
@@ -148,7 +162,9 @@ pub struct Counters {
     pub requests_verified: u64,
     /// Records packed for owners; more than packets while two sessions claim an address.
     pub uplink_records: u64,
-    /// Datagrams closed for owners.
+    /// Those among them that go to a relay, because their owner is in another cluster.
+    pub beyond_records: u64,
+    /// Datagrams closed for owners, or for relays that lead to them.
     pub uplink_datagrams: u64,
     /// Datagrams among them that exceed the path and leave as fragments.
     pub uplink_oversize: u64,
@@ -158,10 +174,30 @@ pub struct Counters {
     pub downlink_bytes: u64,
     /// Records of every kind read from accepted internal datagrams.
     pub downlink_records: u64,
-    /// Internal datagrams accepted.
+    /// Those among them that came by a relay, because their owner is in another cluster.
+    pub beyond_downlink_records: u64,
+    /// Internal datagrams accepted from owners, or from relays that speak for them.
     pub downlink_datagrams: u64,
+    /// Internal datagrams accepted from relays of clients.
+    pub relayed_datagrams: u64,
+    /// Packets of other relays' clients accepted for owners.
+    pub relayed_packets: u64,
+    /// Owners' records packed for the relays that their clients are at.
+    pub back_records: u64,
+    /// Datagrams closed for these relays.
+    pub back_datagrams: u64,
+    /// Keepalives sent to relays of other clusters.
+    pub peers_asked: u64,
+    /// Answers to them.
+    pub peers_answered: u64,
+    /// Keepalives of other relays that were answered.
+    pub keepalives_answered: u64,
+    /// Times that another relay of a cluster took over, or the preferred one came back.
+    pub fail_overs: u64,
     /// Claims made by a verified request.
     pub claims_bound: u64,
+    /// Claims made by another relay's record.
+    pub claims_relayed: u64,
     /// Claims made by a downlink record.
     pub claims_restored: u64,
     /// Claims made by an entry of the flow cache.
@@ -192,13 +228,24 @@ impl Counters {
             uplink_bytes: 0,
             requests_verified: 0,
             uplink_records: 0,
+            beyond_records: 0,
             uplink_datagrams: 0,
             uplink_oversize: 0,
             downlink_packets: 0,
             downlink_bytes: 0,
             downlink_records: 0,
+            beyond_downlink_records: 0,
             downlink_datagrams: 0,
+            relayed_datagrams: 0,
+            relayed_packets: 0,
+            back_records: 0,
+            back_datagrams: 0,
+            peers_asked: 0,
+            peers_answered: 0,
+            keepalives_answered: 0,
+            fail_overs: 0,
             claims_bound: 0,
+            claims_relayed: 0,
             claims_restored: 0,
             claims_recalled: 0,
             claims_proven: 0,

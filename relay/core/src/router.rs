@@ -1,7 +1,7 @@
 //! The router of one relay core: its state, and how packets that were accepted leave for their owners.
 //!
 //! What becomes of a client's packet is decided in [`uplink`](crate::uplink), what becomes of an owner's record in
-//! [`downlink`](crate::downlink).
+//! [`downlink`](crate::downlink), what passes between relays in [`relayed`](crate::relayed).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,8 +17,9 @@ use crate::budget::Budget;
 use crate::cache::{ChangeKind, Entry};
 use crate::cached::Cached;
 use crate::config::{ConfigError, Placement, RouterConfig};
-use crate::flows::{Claim, FlowCounts, FlowKey, Flows, Transport};
+use crate::flows::{Claim, Ended, FlowCounts, FlowKey, Flows, Removed, Transport};
 use crate::limits::{DATAGRAM_LIMIT_MIN, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS};
+use crate::peers::Peers;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
@@ -36,6 +37,9 @@ pub struct Router {
     pub(crate) flows: Flows,
     pub(crate) trunks: Trunks,
     pub(crate) replay: ReplayFilter,
+    pub(crate) peers: Peers,
+    pub(crate) relays_away: bool,
+    pub(crate) takes_relayed: bool,
     /// How many requests from unproven addresses may still be verified.
     pub(crate) verifications: Budget,
     /// What it knows of a flow cache; nothing when there is none.
@@ -58,7 +62,8 @@ impl Router {
         for path in &config.paths {
             paths[usize::from(path.ingress.0)] |= path_bit(path.transport, path.ipv6);
         }
-        Ok(Self {
+        let peers = Peers::new(Arc::clone(&config.peers), config.relays_away, now);
+        let mut router = Self {
             cluster: config.cluster,
             internal: config.internal.clone(),
             allow_internal_clients: config.allow_internal_clients,
@@ -70,6 +75,7 @@ impl Router {
                 config.seeds.hash,
                 config.seeds.generation,
                 now.ticks(),
+                config.takes_relayed,
             ),
             trunks: Trunks::new(&TrunksConfig {
                 trunks: config.trunks,
@@ -80,10 +86,15 @@ impl Router {
                 boot: config.seeds.boot,
             }),
             replay: ReplayFilter::default(),
+            peers,
+            relays_away: config.relays_away,
+            takes_relayed: config.takes_relayed,
             verifications: Budget::new(now, VERIFICATIONS_BURST, 1_000 * VERIFICATIONS_PER_MS),
             cached: config.cache.map(|cache| Box::new(Cached::new(cache, now))),
             counters: Counters::new(),
-        })
+        };
+        router.trunks.set_leaders(router.peers.leaders());
+        Ok(router)
     }
 
     /// Takes a reloaded keyring. Flows stay; datagrams that are open keep the key they began with.
@@ -112,7 +123,10 @@ impl Router {
         let payload_len = payload.len() as u16;
         let mut records = 0;
         for (i, to) in forward.routes().enumerate() {
-            let record = forward.record(to, payload_len);
+            let mut record = forward.record(to, payload_len);
+            if let Some(owner) = self.trunks.names(to.trunk) {
+                record.owner = Some(owner);
+            }
             let len = record.encoded_len();
             let at = if i == 0 {
                 payload.start - len
@@ -214,11 +228,11 @@ impl Router {
             } = self;
             let alive = |key: &FlowKey, claim: Claim, restart| {
                 if let Some(cached) = cached {
-                    let (owner, shard) = trunks.destination(claim.trunk);
+                    let target = trunks.target(claim.trunk);
                     let entry = Entry {
-                        cluster: *cluster,
-                        owner,
-                        shard,
+                        cluster: target.cluster().unwrap_or(*cluster),
+                        owner: target.address,
+                        shard: target.shard,
                         session: claim.session,
                         restart,
                     };
@@ -229,8 +243,8 @@ impl Router {
                 return budget == 0;
             };
             self.counters.flows_expired += 1;
-            for claim in claims.iter().flatten() {
-                self.trunks.release_claim(claim.trunk);
+            for ended in claims.iter().flatten() {
+                self.give_back(ended);
             }
         }
     }
@@ -267,8 +281,8 @@ impl Router {
     ) -> impl Iterator<Item = (SessionId, OwnerAddr, ShardId, bool)> + '_ {
         let key = FlowKey::new(ingress, transport, &client);
         self.flows.claims(key).map(|(claim, proven)| {
-            let (owner, shard) = self.trunks.destination(claim.trunk);
-            (claim.session, owner, shard, proven)
+            let target = self.trunks.target(claim.trunk);
+            (claim.session, target.address, target.shard, proven)
         })
     }
 
@@ -277,15 +291,25 @@ impl Router {
         self.allow_internal_clients || !self.internal.contains(client.ip())
     }
 
-    /// Counts claims that gave way, and gives their trunks back.
-    pub(crate) fn count_removed(&mut self, evicted: Option<Claim>, displaced: Option<Claim>) {
-        if let Some(claim) = evicted {
+    /// Counts claims that gave way, and gives back all that they held.
+    pub(crate) fn count_removed(&mut self, removed: Removed) {
+        if let Some(ended) = removed.evicted {
             self.counters.claims_evicted += 1;
-            self.trunks.release_claim(claim.trunk);
+            self.give_back(&ended);
         }
-        if let Some(claim) = displaced {
+        if let Some(ended) = removed.displaced {
             self.counters.claims_displaced += 1;
-            self.trunks.release_claim(claim.trunk);
+            self.give_back(&ended);
+        }
+        if let Some(back) = removed.back {
+            self.trunks.release_claim(back.trunk);
+        }
+    }
+
+    fn give_back(&mut self, ended: &Ended) {
+        self.trunks.release_claim(ended.claim.trunk);
+        if let Some(back) = ended.back {
+            self.trunks.release_claim(back.trunk);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Packing: records wait per owner worker until a datagram is full or its oldest record has waited long enough.
 //!
-//! The kernel's cost is per datagram, so packets for one (owner, shard) share one. Nothing is copied: a waiting record is a
+//! The kernel's cost is per datagram, so packets for one (owner, shard) share one. Between relays it is packets for one core and
+//! shard, whichever owner they are for: a trunk to an owner in another cluster has no datagrams of its own, its records travel
+//! with those of its lane. Which relay a lane leads to is looked up when a datagram is opened, so that a fail-over costs nothing. Nothing is copied: a waiting record is a
 //! few numbers that say where its bytes lie in a receive buffer. The tag is computed while records arrive, and the sequence
 //! number is taken when a datagram is opened, because the tag covers it; datagrams of different trunks may therefore leave
 //! in another order than their numbers, by far less than the receiver's replay window.
@@ -9,12 +11,17 @@
 //! so that a stale one is noticed. Open datagrams stand in a queue by age, and closed ones in a queue of their own: no call
 //! looks at all the trunks. All memory is taken at the start.
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::ops::Range;
+mod datagram;
+mod id;
+mod sender;
+mod target;
 
-use firsthop_shared::address::{BootId, OwnerAddr, ShardId};
+use std::collections::VecDeque;
+
+use firsthop_shared::address::{BootId, ClusterId, OwnerAddr};
+use firsthop_shared::fleet::RelayEntry;
 use firsthop_shared::keyring::DataKeyring;
+use firsthop_shared::limits::FLEET_RELAYS_MAX;
 use firsthop_shared::trunk::{
     DATAGRAM_HEADER_LEN, DatagramHeader, RECORD_HEADER_MIN, TAGGED_LEN, Tagger,
 };
@@ -24,67 +31,14 @@ use crate::fifo::Fifo;
 use crate::index::Index;
 use crate::limits::RECORDS_PER_DATAGRAM;
 use crate::owners::Owners;
+use crate::peers::Lane;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
 
-/// A trunk: an owner's worker. Valid while a claim that names it lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct TrunkId {
-    slot: u16,
-    generation: u16,
-}
-
-/// The pump's own name for a receive buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct BufferId(pub u32);
-
-/// A run of bytes in a receive buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Span {
-    /// Offset of the first byte in the frame.
-    pub start: u16,
-    /// How many bytes.
-    pub len: u16,
-}
-
-impl Span {
-    /// The run as a range of offsets.
-    #[must_use]
-    pub fn range(self) -> Range<usize> {
-        let start = usize::from(self.start);
-        start..start + usize::from(self.len)
-    }
-}
-
-/// One record of a datagram: where its bytes lie.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Piece {
-    /// The receive buffer.
-    pub buffer: BufferId,
-    /// A record header apart from its payload, to be sent before `body`. Empty (`len` 0) when the header stands in `body`.
-    pub side: Span,
-    /// The record header and the payload, or the payload alone.
-    pub body: Span,
-}
-
-/// A closed datagram, for the pump to send: its header and then the pieces that
-/// [`Router::pieces`](crate::Router::pieces) lists.
-#[derive(Debug)]
-#[must_use = "its records stay taken until it is released"]
-pub struct Datagram {
-    /// Where it goes.
-    pub destination: OwnerAddr,
-    /// The header, tag included.
-    pub header: [u8; DATAGRAM_HEADER_LEN],
-    /// Length of the UDP payload, header included.
-    pub len: u16,
-    /// How many records, 1 to [`RECORDS_PER_DATAGRAM`].
-    pub records: u16,
-    /// The first to its owner since a trunk leads there: the pump may ask for the path's MTU now.
-    pub first: bool,
-    first_node: u32,
-    last_node: u32,
-}
+pub use datagram::{BufferId, Datagram, Piece, Span};
+pub use id::TrunkId;
+use sender::Sender;
+pub(crate) use target::{Lead, Origin, Target};
 
 /// The number of no node.
 const NONE: u32 = u32::MAX;
@@ -106,13 +60,20 @@ struct Open {
     since: Micros,
 }
 
+/// Which datagrams a trunk's records travel in.
+#[derive(Clone, Copy)]
+enum Ride {
+    /// Its own, which go to the address of this number among [`Owners`].
+    Own(u16),
+    /// Those of the trunk in this slot: of its lane.
+    With(u16),
+}
+
 struct Trunk {
-    owner: OwnerAddr,
-    /// The owner's number among [`Owners`].
-    owner_number: u16,
-    shard: ShardId,
+    target: Target,
+    ride: Ride,
     generation: u16,
-    /// How many claims name it.
+    /// How many claims name it, and trunks that ride with it.
     claims: u32,
     hash: u32,
     open: Option<Open>,
@@ -132,7 +93,12 @@ pub(crate) struct Trunks {
     ready: VecDeque<Datagram>,
     owners: Owners,
     linger: Micros,
-    sender: Sender,
+    /// Numbers what goes up.
+    up: Sender,
+    /// Numbers what goes back to relays of clients.
+    down: Sender,
+    /// The relay that leads to each other cluster.
+    leaders: Vec<(ClusterId, RelayEntry)>,
 }
 
 /// What [`Trunks::new`] needs to know.
@@ -166,8 +132,30 @@ impl Trunks {
             ready: VecDeque::with_capacity(config.pending as usize),
             owners: Owners::new(config.trunks, config.hash, config.datagram_limit),
             linger: config.linger,
-            sender: Sender::new(config.boot),
+            up: Sender::up(config.boot),
+            down: Sender::down(config.boot),
+            leaders: Vec::with_capacity(FLEET_RELAYS_MAX),
         }
+    }
+
+    /// Says which relay leads to each other cluster from now on. Records that wait already go where they were to go.
+    pub(crate) fn set_leaders(&mut self, leaders: impl Iterator<Item = (ClusterId, RelayEntry)>) {
+        self.leaders.clear();
+        self.leaders.extend(leaders);
+    }
+
+    /// The boot id and sequence number of a datagram that is made elsewhere; `down` when it goes to the relay of clients.
+    pub(crate) fn stamp(&mut self, down: bool) -> (BootId, u32) {
+        if down {
+            self.down.next()
+        } else {
+            self.up.next()
+        }
+    }
+
+    /// Whether a boot id is the one that this core sends under.
+    pub(crate) fn is_own(&self, boot: BootId) -> bool {
+        boot == self.up.boot() || boot == self.down.boot()
     }
 
     /// How many trunks are in use.
@@ -181,11 +169,11 @@ impl Trunks {
     }
 
     /// The trunks that claims name: each slot, and where it leads.
-    pub(crate) fn claimed(&self) -> impl Iterator<Item = (usize, OwnerAddr, ShardId)> + '_ {
+    pub(crate) fn claimed(&self) -> impl Iterator<Item = (usize, Target)> + '_ {
         let trunks = self.trunks.iter().enumerate();
         trunks
-            .filter(|(_, trunk)| trunk.claims > 0)
-            .map(|(slot, trunk)| (slot, trunk.owner, trunk.shard))
+            .filter(|(_, trunk)| trunk.claims > 0 && !matches!(trunk.target.lead, Lead::Lane(_)))
+            .map(|(slot, trunk)| (slot, trunk.target))
     }
 
     /// The slot of a claim's trunk.
@@ -193,11 +181,11 @@ impl Trunks {
         usize::from(id.slot)
     }
 
-    /// Finds or makes the trunk of an owner's worker, and counts one claim on it. Nothing when all are taken.
-    pub(crate) fn acquire(&mut self, owner: OwnerAddr, shard: ShardId) -> Option<TrunkId> {
-        let slot = match self.find(owner, shard) {
+    /// Finds or makes the trunk to a target, and counts one claim on it. Nothing when all are taken, or no relay leads there.
+    pub(crate) fn acquire(&mut self, target: Target) -> Option<TrunkId> {
+        let slot = match self.find(&target) {
             Some(slot) => slot,
-            None => self.make(owner, shard)?,
+            None => self.make(target)?,
         };
         let trunk = &mut self.trunks[usize::from(slot)];
         trunk.claims += 1;
@@ -205,6 +193,11 @@ impl Trunks {
             slot,
             generation: trunk.generation,
         })
+    }
+
+    /// Counts one claim more on a trunk that is held already.
+    pub(crate) fn hold(&mut self, id: TrunkId) {
+        self.trunks[usize::from(id.slot)].claims += 1;
     }
 
     /// Gives one claim on a trunk back.
@@ -218,19 +211,24 @@ impl Trunks {
         self.free_if_unused(id.slot);
     }
 
-    /// Whether a trunk leads to this owner's worker.
-    pub(crate) fn leads_to(&self, id: TrunkId, owner: OwnerAddr, shard: ShardId) -> bool {
+    /// Whether a trunk leads to the owner's worker that wrote a record, whichever lane it takes.
+    pub(crate) fn leads_to(&self, id: TrunkId, origin: &Origin) -> bool {
         let trunk = &self.trunks[usize::from(id.slot)];
-        trunk.generation == id.generation && trunk.owner == owner && trunk.shard == shard
+        trunk.generation == id.generation && origin.is_at(&trunk.target)
     }
 
-    /// The owner's worker that a claim's trunk leads to.
-    pub(crate) fn destination(&self, id: TrunkId) -> (OwnerAddr, ShardId) {
-        let trunk = &self.trunks[usize::from(id.slot)];
-        (trunk.owner, trunk.shard)
+    /// Where a claim's trunk leads.
+    pub(crate) fn target(&self, id: TrunkId) -> &Target {
+        &self.trunks[usize::from(id.slot)].target
     }
 
-    /// Whether any trunk leads to an owner.
+    /// The owner that each record on a trunk must name, because its datagrams go to a relay.
+    pub(crate) fn names(&self, id: TrunkId) -> Option<OwnerAddr> {
+        let target = &self.trunks[usize::from(id.slot)].target;
+        matches!(target.lead, Lead::Beyond(_)).then_some(target.address)
+    }
+
+    /// Whether any trunk leads to an owner, or to a relay at this address.
     pub(crate) fn lead_to(&self, owner: OwnerAddr) -> bool {
         self.owners.contains(owner)
     }
@@ -247,7 +245,8 @@ impl Trunks {
     /// A record that does not fit beside the others closes their datagram; one that fits none leaves alone, and in fragments.
     ///
     /// # Errors
-    /// [`Reason::TrunkFull`] when no more records may wait, [`Reason::TrunkGone`] when the id is stale.
+    /// [`Reason::TrunkFull`] when no more records may wait, [`Reason::TrunkGone`] when the id is stale, [`Reason::RelayGone`] when
+    /// no relay leads to the owner's cluster any more.
     pub(crate) fn append(
         &mut self,
         now: Micros,
@@ -265,34 +264,44 @@ impl Trunks {
         if self.free_node == NONE {
             return Err(Reason::TrunkFull);
         }
-        let limit = self.owners.limit(trunk.owner_number);
-        if let Some(open) = &trunk.open
+        let straight = matches!(trunk.target.lead, Lead::Straight);
+        let (slot, hop) = match trunk.ride {
+            Ride::Own(hop) if straight => (id.slot, hop),
+            ride => self.ride(id.slot, ride, counters)?,
+        };
+        let limit = self.owners.limit(hop);
+        if let Some(open) = &self.trunks[usize::from(slot)].open
             && (open.len + len > limit || open.records == RECORDS_PER_DATAGRAM)
         {
             // The trunk is needed on, even if its last claim has just ended.
-            self.seal(id.slot, counters);
+            self.seal(slot, counters);
         }
         let node = self.free_node;
         self.free_node = self.nodes[node as usize].next;
         self.nodes[node as usize] = Node { piece, next: NONE };
 
-        let trunk = &mut self.trunks[usize::from(id.slot)];
+        let trunk = &mut self.trunks[usize::from(slot)];
+        counters.uplink_records += u64::from(straight);
         let open = match &mut trunk.open {
             Some(open) => {
                 self.nodes[open.last_node as usize].next = node;
                 open
             }
             closed => {
-                let (boot, sequence) = self.sender.next();
+                let sender = match trunk.target.lead {
+                    Lead::Back => &mut self.down,
+                    _ => &mut self.up,
+                };
+                let (boot, sequence) = sender.next();
                 let key = keyring.active();
                 let first16 = DatagramHeader {
-                    shard: trunk.shard,
+                    shard: trunk.target.shard,
                     key: key.id(),
                     boot,
                     sequence,
                 }
                 .to_bytes();
-                self.waiting.push(u32::from(id.slot));
+                self.waiting.push(u32::from(slot));
                 closed.insert(Open {
                     header: first16,
                     tagger: Tagger::new(key, &first16),
@@ -308,9 +317,8 @@ impl Trunks {
         open.records += 1;
         open.len += len;
         open.tagger.record(header);
-        counters.uplink_records += 1;
         if open.len + RECORD_HEADER_MIN as u16 > limit {
-            self.close(id.slot, counters);
+            self.close(slot, counters);
         }
         Ok(())
     }
@@ -351,25 +359,37 @@ impl Trunks {
         self.free_node = datagram.first_node;
     }
 
-    fn find(&self, owner: OwnerAddr, shard: ShardId) -> Option<u16> {
-        let hash = self.hash(owner, shard);
-        let slot = self.index.find(hash, |slot| {
-            let trunk = &self.trunks[slot as usize];
-            trunk.owner == owner && trunk.shard == shard
+    fn find(&self, target: &Target) -> Option<u16> {
+        let slot = self.index.find(target.hash(&self.hasher), |slot| {
+            self.trunks[slot as usize].target == *target
         })?;
         Some(slot as u16)
     }
 
-    fn make(&mut self, owner: OwnerAddr, shard: ShardId) -> Option<u16> {
-        if self.free.is_empty() && self.trunks.len() >= usize::from(self.capacity) {
-            return None;
-        }
-        let hash = self.hash(owner, shard);
-        let owner_number = self.owners.acquire(owner);
+    fn make(&mut self, target: Target) -> Option<u16> {
+        let ride = match target.lead {
+            Lead::Straight | Lead::Back => {
+                self.room()?;
+                Ride::Own(self.owners.acquire(target.address))
+            }
+            Lead::Lane(lane) => {
+                self.room()?;
+                let leader = self.leader(lane)?;
+                Ride::Own(self.owners.acquire(leader))
+            }
+            Lead::Beyond(lane) => {
+                let with = self.acquire(Target::lane(lane, target.shard))?;
+                if self.room().is_none() {
+                    self.release_claim(with);
+                    return None;
+                }
+                Ride::With(with.slot)
+            }
+        };
+        let hash = target.hash(&self.hasher);
         let fresh = |generation| Trunk {
-            owner,
-            owner_number,
-            shard,
+            target,
+            ride,
             generation,
             claims: 0,
             hash,
@@ -390,15 +410,66 @@ impl Trunks {
         Some(slot)
     }
 
+    /// Whether one more trunk can be made.
+    fn room(&self) -> Option<()> {
+        (!self.free.is_empty() || self.trunks.len() < usize::from(self.capacity)).then_some(())
+    }
+
+    /// Where datagrams of a lane go now.
+    fn leader(&self, lane: Lane) -> Option<OwnerAddr> {
+        let leader = self.leaders.iter().find(|(id, _)| *id == lane.cluster);
+        leader.map(|(_, relay)| OwnerAddr::new(relay.core(lane.core).get()))
+    }
+
+    /// The trunk in whose datagrams a record between relays travels, and the number of the address that they go to. A lane that
+    /// has none open turns to the relay that leads now.
+    #[cold]
+    fn ride(
+        &mut self,
+        slot: u16,
+        ride: Ride,
+        counters: &mut Counters,
+    ) -> Result<(u16, u16), Reason> {
+        let slot = match ride {
+            Ride::Own(_) => slot,
+            Ride::With(lane) => lane,
+        };
+        let trunk = &self.trunks[usize::from(slot)];
+        let Ride::Own(hop) = trunk.ride else {
+            unreachable!("what others ride with has datagrams of its own");
+        };
+        let Lead::Lane(lane) = trunk.target.lead else {
+            counters.back_records += 1;
+            return Ok((slot, hop));
+        };
+        let leader = self.leader(lane).ok_or(Reason::RelayGone)?;
+        counters.uplink_records += 1;
+        counters.beyond_records += 1;
+        if trunk.open.is_some() || self.owners.address(hop) == leader {
+            return Ok((slot, hop));
+        }
+        self.owners.release(hop);
+        let hop = self.owners.acquire(leader);
+        self.trunks[usize::from(slot)].ride = Ride::Own(hop);
+        Ok((slot, hop))
+    }
+
     /// A trunk that no claim names goes when nothing waits on it any more.
     fn free_if_unused(&mut self, slot: u16) {
         let trunk = &mut self.trunks[usize::from(slot)];
         if trunk.claims == 0 && trunk.open.is_none() {
             trunk.generation = trunk.generation.wrapping_add(1);
-            let hash = trunk.hash;
-            self.owners.release(trunk.owner_number);
+            let (hash, ride) = (trunk.hash, trunk.ride);
             self.index.remove(hash, u32::from(slot));
             self.free.push(slot);
+            match ride {
+                Ride::Own(hop) => self.owners.release(hop),
+                Ride::With(lane) => {
+                    self.trunks[usize::from(lane)].claims -= 1;
+                    // A lane rides with nobody: this goes no deeper.
+                    self.free_if_unused(lane);
+                }
+            }
         }
     }
 
@@ -424,90 +495,25 @@ impl Trunks {
         let mut header = [0; DATAGRAM_HEADER_LEN];
         header[..TAGGED_LEN].copy_from_slice(&open.header);
         header[TAGGED_LEN..].copy_from_slice(&open.tagger.finish());
-        let limit = self.owners.limit(trunk.owner_number);
-        counters.uplink_datagrams += 1;
+        let Ride::Own(hop) = trunk.ride else {
+            unreachable!("only a trunk with datagrams of its own opens one");
+        };
+        let limit = self.owners.limit(hop);
+        match trunk.target.lead {
+            Lead::Back => counters.back_datagrams += 1,
+            _ => counters.uplink_datagrams += 1,
+        }
         counters.uplink_oversize += u64::from(open.len > limit);
         // Each datagram holds a node, and there are no more nodes than room in the queue: it does not grow.
         self.ready.push_back(Datagram {
-            destination: trunk.owner,
+            destination: self.owners.address(hop),
             header,
             len: open.len,
             records: open.records,
-            first: self.owners.use_first(trunk.owner_number),
+            first: self.owners.use_first(hop),
             first_node: open.first_node,
             last_node: open.last_node,
         });
         self.waiting.remove(u32::from(slot));
-    }
-
-    fn hash(&self, owner: OwnerAddr, shard: ShardId) -> u32 {
-        let mut bytes = [0; 19];
-        match owner.ip() {
-            IpAddr::V4(ip) => bytes[..4].copy_from_slice(&ip.octets()),
-            IpAddr::V6(ip) => bytes[..16].copy_from_slice(&ip.octets()),
-        }
-        bytes[16..18].copy_from_slice(&owner.port().to_be_bytes());
-        bytes[18] = shard.0;
-        self.hasher.hash(&bytes) as u32
-    }
-}
-
-/// The boot id and the sequence numbers of one core.
-struct Sender {
-    seed: SipHasher13,
-    boots: u64,
-    boot: BootId,
-    sequence: u32,
-}
-
-impl Sender {
-    fn new(seed: u64) -> Self {
-        let mut sender = Self {
-            seed: SipHasher13::new_with_keys(seed, 0),
-            boots: 0,
-            boot: BootId(0),
-            sequence: 0,
-        };
-        sender.reboot();
-        sender
-    }
-
-    fn next(&mut self) -> (BootId, u32) {
-        let number = self.sequence;
-        let boot = self.boot;
-        match number.checked_add(1) {
-            Some(next) => self.sequence = next,
-            // A number is never used twice under one boot id: receivers would take it for a replay.
-            None => self.reboot(),
-        }
-        (boot, number)
-    }
-
-    fn reboot(&mut self) {
-        self.boot = BootId::of_relay(self.seed.hash(&self.boots.to_be_bytes()) as u32);
-        self.boots += 1;
-        self.sequence = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sequence_that_would_wrap_takes_a_new_boot_id() {
-        let mut sender = Sender::new(7);
-        let (first_boot, number) = sender.next();
-        assert_eq!(number, 0);
-        sender.sequence = u32::MAX;
-        assert_eq!(sender.next(), (first_boot, u32::MAX));
-        let (second_boot, number) = sender.next();
-        assert_eq!(number, 0);
-        assert_ne!(first_boot, second_boot);
-    }
-
-    #[test]
-    fn another_seed_is_another_sender() {
-        assert_ne!(Sender::new(1).next().0, Sender::new(2).next().0);
     }
 }

@@ -14,10 +14,11 @@ use firsthop_shared::trunk::{RecordHeader, RecordKind};
 use crate::cache::FlowId;
 use crate::flows::{Claim, FlowKey, HashedKey, Transport};
 use crate::limits::CLAIMS_PER_FLOW;
+use crate::peers::Lane;
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
-use crate::trunks::TrunkId;
+use crate::trunks::{Origin, Target, TrunkId};
 
 /// Where a client's packet came from, made by [`Router::source`] before the packet is decided.
 ///
@@ -55,7 +56,7 @@ pub struct Forward {
 /// One receiver of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RouteTo {
-    /// The trunk to the owner's worker.
+    /// The trunk to the owner's worker, straight or by relays of its cluster.
     pub trunk: TrunkId,
     /// The session there.
     pub session: SessionId,
@@ -67,7 +68,7 @@ impl Forward {
         self.routes.iter().flatten().copied()
     }
 
-    /// The record header for one receiver of a payload of this length.
+    /// The record header for one receiver of a payload of this length, but for what a relay must be told.
     #[must_use]
     pub fn record(&self, to: RouteTo, payload_len: u16) -> RecordHeader {
         RecordHeader {
@@ -146,6 +147,8 @@ impl Router {
         }
     }
 
+    /// Apart, so that the packets that are no STUN carry nothing of it.
+    #[inline(never)]
     fn stun(&mut self, now: Micros, source: &Source, packet: &[u8]) -> Result<Forward, Reason> {
         let message = Stun::parse(packet).map_err(|_| Reason::StunMalformed)?;
         if message.method != stun::BINDING {
@@ -156,10 +159,12 @@ impl Router {
         }
         let ufrag = message.local_ufrag().ok_or(Reason::StunNoUfrag)?;
         let route = self.verify(now, &message, ufrag, source)?;
-        let trunk = self
-            .trunks
-            .acquire(route.owner, route.shard)
-            .ok_or(Reason::TrunkTableFull)?;
+        let trunk = if route.cluster == self.cluster {
+            let target = Target::owner(route.owner, route.shard);
+            self.trunks.acquire(target).ok_or(Reason::TrunkTableFull)?
+        } else {
+            self.acquire_beyond(&route, source)?
+        };
         let claim = Claim {
             session: route.session,
             trunk,
@@ -174,7 +179,7 @@ impl Router {
             // The claim that was there holds the trunk already.
             self.trunks.release_claim(trunk);
         }
-        self.count_removed(bound.removed.evicted, bound.removed.displaced);
+        self.count_removed(bound.removed);
         Ok(Forward {
             ingress: source.ingress,
             transport: source.transport,
@@ -210,11 +215,13 @@ impl Router {
             return Err(Reason::VerifyBudget);
         }
         let route = token::open(&self.keyring, ufrag).map_err(token_reason)?;
-        if route.cluster != self.cluster {
+        if route.cluster == self.cluster {
+            if !self.internal.contains(route.owner.ip()) {
+                return Err(Reason::OwnerOutside);
+            }
+        } else if !self.relays_away || !self.peers.lead_to(route.cluster) {
+            // Where its owner is, the cluster's relay has to know.
             return Err(Reason::ForeignCluster);
-        }
-        if !self.internal.contains(route.owner.ip()) {
-            return Err(Reason::OwnerOutside);
         }
         if !self.serves(source.client) {
             return Err(Reason::ClientInside);
@@ -224,6 +231,42 @@ impl Router {
             return Err(Reason::StunIntegrity);
         }
         Ok(route)
+    }
+
+    /// The trunk to an owner of another cluster, by the core of a relay there that the client's address selects.
+    #[cold]
+    fn acquire_beyond(&mut self, route: &token::Route, source: &Source) -> Result<TrunkId, Reason> {
+        let lane = self.peers.lane(route.cluster, &source.client);
+        let lane = lane.ok_or(Reason::RelayGone)?;
+        let target = Target::beyond(lane, route.owner, route.shard);
+        let trunk = self.trunks.acquire(target).ok_or(Reason::TrunkTableFull)?;
+        self.follow_lane(lane, route, trunk, source);
+        Ok(trunk)
+    }
+
+    /// Moves a claim of the same session that takes another lane: since it was made, another relay leads to its cluster, and the
+    /// client's address selects another core there.
+    fn follow_lane(&mut self, lane: Lane, route: &token::Route, trunk: TrunkId, source: &Source) {
+        let trunks = &self.trunks;
+        let origin = Origin {
+            owner: route.owner,
+            shard: route.shard,
+            beyond: Some(lane.cluster),
+        };
+        let moves = |claim: &Claim| {
+            claim.session == route.session
+                && claim.trunk != trunk
+                && trunks.leads_to(claim.trunk, &origin)
+        };
+        let before = self
+            .flows
+            .find(&source.key)
+            .and_then(|found| self.flows.take_trunk(found, trunk, moves));
+        if let Some(before) = before {
+            // The claim holds the new one now, besides what the request holds.
+            self.trunks.hold(trunk);
+            self.trunks.release_claim(before);
+        }
     }
 
     /// Routes a packet without a ufrag by what is known of its sender.

@@ -386,7 +386,7 @@ fn internal_datagrams_are_checked_before_they_are_believed() {
     let reflected = builder.finish(keys.active(), call.shard, BootId::of_relay(77), 1);
     assert_eq!(
         relay.down_bytes(call.owner, reflected),
-        Err(Reason::TrunkReflected)
+        Err(Reason::PeerUnknown)
     );
 
     let mut refused = |change: &dyn Fn(&mut firsthop_shared::trunk::RecordHeader)| {

@@ -9,6 +9,7 @@
 use std::net::SocketAddr;
 use std::ptr;
 
+use firsthop_relay_core::keepalive::KEEPALIVE_LEN_MAX;
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
 use firsthop_shared::trunk::DATAGRAM_HEADER_LEN;
 
@@ -18,11 +19,16 @@ use super::address::RawAddress;
 /// Vectors of one message: the datagram header, and for each record its header and its payload when they are apart.
 pub(super) const VECTORS_MAX: usize = 1 + 2 * TRUNK_RECORDS_MAX;
 
+/// The longest prefix of a message: a datagram header, or a whole keepalive.
+const PREFIX_MAX: usize = KEEPALIVE_LEN_MAX;
+
+const _: () = assert!(DATAGRAM_HEADER_LEN <= PREFIX_MAX);
+
 /// A trunk datagram under way: a `SENDMSG` over one datagram header and pieces of receive buffers.
 pub(super) struct Message {
     header: libc::msghdr,
     address: RawAddress,
-    prefix: [u8; DATAGRAM_HEADER_LEN],
+    prefix: [u8; PREFIX_MAX],
     vectors: [libc::iovec; VECTORS_MAX],
     /// One entry for each reader that this message is to a buffer; `held` of them count.
     buffers: [BufferId; TRUNK_RECORDS_MAX],
@@ -38,7 +44,7 @@ impl Message {
             // SAFETY: `msghdr` is integers and pointers, for which all zeroes is a valid value.
             header: unsafe { std::mem::zeroed() },
             address: RawAddress::EMPTY,
-            prefix: [0; DATAGRAM_HEADER_LEN],
+            prefix: [0; PREFIX_MAX],
             vectors: [libc::iovec {
                 iov_base: ptr::null_mut(),
                 iov_len: 0,
@@ -50,16 +56,19 @@ impl Message {
         }
     }
 
-    /// Starts a datagram: forgets the last one and takes the datagram header over.
-    pub(super) fn begin(&mut self, prefix: &[u8; DATAGRAM_HEADER_LEN]) {
-        self.prefix = *prefix;
+    /// Starts a datagram: forgets the last one and takes the datagram header over, with what else is in no receive buffer.
+    ///
+    /// # Panics
+    /// With more than a whole keepalive.
+    pub(super) fn begin(&mut self, prefix: &[u8]) {
+        self.prefix[..prefix.len()].copy_from_slice(prefix);
         self.vectors[0] = libc::iovec {
             iov_base: self.prefix.as_mut_ptr().cast(),
-            iov_len: DATAGRAM_HEADER_LEN,
+            iov_len: prefix.len(),
         };
         self.vector_count = 1;
         self.held = 0;
-        self.len = DATAGRAM_HEADER_LEN;
+        self.len = prefix.len();
     }
 
     /// Adds bytes of a receive buffer, which the caller keeps held (see [`Message::hold`]) until the send is done.

@@ -5,7 +5,6 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use firsthop_shared::trunk::DATAGRAM_HEADER_LEN;
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue};
 
@@ -29,7 +28,7 @@ impl Ring {
         self.room().min(self.messages.free())
     }
 
-    /// Queues a trunk datagram from the internal socket: a header and records.
+    /// Queues a trunk datagram from the internal socket: a header and records, or a whole keepalive as `prefix`.
     ///
     /// Each piece's buffer has a reader for it, which passes to the send; a refused send releases it.
     ///
@@ -38,7 +37,7 @@ impl Ring {
     pub fn send_message(
         &mut self,
         to: SocketAddr,
-        prefix: &[u8; DATAGRAM_HEADER_LEN],
+        prefix: &[u8],
         pieces: impl Iterator<Item = Piece>,
     ) -> Result<(), QueueFull> {
         let socket = self.internal_socket();

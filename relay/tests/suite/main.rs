@@ -7,6 +7,7 @@ mod cache;
 mod cores;
 mod cost;
 mod drops;
+mod global;
 mod handover;
 mod healing;
 mod rebuild;

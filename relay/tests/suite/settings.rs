@@ -113,6 +113,46 @@ fn a_listen_address_that_is_none() {
 }
 
 #[test]
+fn a_role_that_there_is_not() {
+    refused("--role", "edge", &["edge", "both", "ingress", "cluster"]);
+}
+
+#[test]
+fn a_relay_for_clients_without_a_listen_address_and_one_for_relays_with_one() {
+    refused("--role", "cluster", &["--listen", "serves no clients"]);
+    let testbed = Testbed::new();
+    for role in ["both", "ingress"] {
+        let mut settings = testbed.settings();
+        settings.retain(|(name, _)| *name != "--listen");
+        settings.push(("--role", role.to_owned()));
+        assert_refused(&process::run(&settings), &["--listen", "0 addresses"]);
+    }
+    let mut settings = testbed.settings();
+    settings.retain(|(name, _)| *name != "--listen");
+    assert_refused(&process::run(&settings), &["--listen", "required"]);
+}
+
+#[test]
+fn a_relay_in_the_fleet_that_cannot_be_one() {
+    let testbed = Testbed::new();
+    for (relay, part) in [
+        ("address = \"10.0.0.1\", cores = 0", "relay 10.0.0.1: cores"),
+        ("address = \"0.0.0.0\", cores = 1", "relay 0.0.0.0: address"),
+        (
+            "address = \"10.0.0.1\", cores = 2, port = 65535",
+            "relay 10.0.0.1: port",
+        ),
+        ("address = \"10.0.0.1\", cores = 2, seed = -1", "seed"),
+    ] {
+        testbed.write_fleet(&format!("relays = [{{ {relay} }}]"), "");
+        assert_refused(
+            &process::run(&testbed.settings()),
+            &["--fleet", "fleet.toml", part],
+        );
+    }
+}
+
+#[test]
 fn a_wildcard_listen_address() {
     refused(
         "--listen",

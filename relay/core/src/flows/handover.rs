@@ -9,7 +9,7 @@ use firsthop_shared::address::Restart;
 use siphasher::sip::SipHasher13;
 
 use super::slot::{GENERATION_MASK, LIVE, Mark, PROVEN, SECOND_IS_OLDER};
-use super::{Claim, FlowKey, Flows, node};
+use super::{Back, Claim, FlowKey, Flows, node};
 use crate::limits::{CLAIMS_PER_FLOW, FLOW_IDLE_TICKS};
 
 /// A flow apart from its table.
@@ -36,6 +36,8 @@ pub(crate) struct ClaimImage {
     pub(crate) restart: Restart,
     /// The ufrag of its last verified request, as the table's hash makes it; 0 when there was none.
     pub(crate) mark: u32,
+    /// The way back to another relay.
+    pub(crate) back: Option<Back>,
 }
 
 impl Flows {
@@ -70,6 +72,7 @@ impl Flows {
                         proven: slot.is_proven(i),
                         restart: slot.restarts[i],
                         mark: slot.marks[i].map_or(0, Mark::to_raw),
+                        back: self.back(at, i),
                     })
                 }),
                 second_is_older: slot.flags & SECOND_IS_OLDER != 0,
@@ -163,6 +166,9 @@ impl Restoring<'_> {
             slot.flags |= LIVE[i] | if claim.proven { PROVEN[i] } else { 0 };
         }
         let deadline = slot.last_seen + FLOW_IDLE_TICKS;
+        for (i, claim) in image.claims.iter().enumerate() {
+            flows.set_back(image.slot, i, claim.and_then(|claim| claim.back));
+        }
         flows.index.insert(key.hash, image.slot);
         flows.wheel.add(image.slot, deadline);
         Ok(())

@@ -14,6 +14,9 @@ pub(super) const PROVEN: [u8; CLAIMS_PER_FLOW] = [4, 8];
 /// Of two provisional claims the second is the older one.
 pub(super) const SECOND_IS_OLDER: u8 = 16;
 
+/// Another relay brought the claim's newest packet: records of its session go back there.
+pub(super) const RELAYED: [u8; CLAIMS_PER_FLOW] = [32, 64];
+
 pub(super) const GENERATION_MASK: u16 = (1 << (u32::BITS - FLOW_SLOT_BITS)) - 1;
 
 /// A ufrag as a flow remembers it: 32 bits of its hash under the secret of one core's table.
@@ -82,6 +85,10 @@ impl Slot {
 
     pub(super) fn is_proven(&self, claim: usize) -> bool {
         self.flags & PROVEN[claim] != 0
+    }
+
+    pub(super) fn is_relayed(&self, claim: usize) -> bool {
+        self.flags & RELAYED[claim] != 0
     }
 
     /// Which of the live claims this is.

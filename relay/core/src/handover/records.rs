@@ -2,35 +2,54 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use firsthop_shared::address::{OwnerAddr, Restart, SessionId, ShardId};
+use firsthop_shared::address::{ClusterId, FlowHandle, OwnerAddr, Restart, SessionId, ShardId};
 
-use crate::flows::{Claim, ClaimImage, FlowImage, FlowKey};
+use crate::flows::{Back, Claim, ClaimImage, FlowImage, FlowKey};
 use crate::limits::CLAIMS_PER_FLOW;
-use crate::trunks::TrunkId;
+use crate::peers::Lane;
+use crate::trunks::{Lead, Target, TrunkId};
 
-/// An owner's worker.
+/// A trunk that claims name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TrunkRecord {
-    pub(super) owner: OwnerAddr,
-    pub(super) shard: ShardId,
+    pub(super) target: Target,
 }
 
-const TRUNK_LEN: usize = 20;
+const TRUNK_LEN: usize = 26;
+
+const STRAIGHT: u8 = 0;
+const BACK: u8 = 1;
+const BEYOND: u8 = 2;
 
 impl TrunkRecord {
     pub(super) fn to_bytes(self) -> [u8; TRUNK_LEN] {
+        let Target {
+            address,
+            shard,
+            lead,
+        } = self.target;
         let mut bytes = [0; TRUNK_LEN];
-        bytes[1] = self.shard.0;
-        bytes[2..4].copy_from_slice(&self.owner.port().to_be_bytes());
-        match self.owner.ip() {
+        bytes[1] = shard.0;
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        match address.ip() {
             IpAddr::V4(ip) => {
                 bytes[0] = 4;
                 bytes[4..8].copy_from_slice(&ip.octets());
             }
             IpAddr::V6(ip) => {
                 bytes[0] = 6;
-                bytes[4..].copy_from_slice(&ip.octets());
+                bytes[4..20].copy_from_slice(&ip.octets());
             }
+        }
+        match lead {
+            Lead::Straight => bytes[20] = STRAIGHT,
+            Lead::Back => bytes[20] = BACK,
+            Lead::Beyond(lane) => {
+                bytes[20] = BEYOND;
+                bytes[22..24].copy_from_slice(&lane.cluster.0.to_be_bytes());
+                bytes[24..].copy_from_slice(&lane.core.to_be_bytes());
+            }
+            Lead::Lane(_) => unreachable!("no claim names a lane"),
         }
         bytes
     }
@@ -42,10 +61,22 @@ impl TrunkRecord {
             6 => IpAddr::V6(Ipv6Addr::from_octets(address)),
             _ => return None,
         };
+        let lead = match bytes[20] {
+            STRAIGHT => Lead::Straight,
+            BACK => Lead::Back,
+            BEYOND => Lead::Beyond(Lane {
+                cluster: ClusterId(u16::from_be_bytes(array(bytes, 22))),
+                core: u16::from_be_bytes(array(bytes, 24)),
+            }),
+            _ => return None,
+        };
         let port = u16::from_be_bytes(array(bytes, 2));
         let record = Self {
-            owner: OwnerAddr::new(SocketAddr::new(ip, port)),
-            shard: ShardId(bytes[1]),
+            target: Target {
+                address: OwnerAddr::new(SocketAddr::new(ip, port)),
+                shard: ShardId(bytes[1]),
+                lead,
+            },
         };
         // An address has one form: what would be written otherwise was not written by a relay.
         (record.to_bytes() == *bytes).then_some(record)
@@ -72,11 +103,13 @@ pub(super) struct ClaimRecord {
     pub(super) proven: bool,
     pub(super) restart: Restart,
     pub(super) mark: u32,
+    /// The way back to another relay: the number of its trunk, and the flow's handle there.
+    pub(super) back: Option<(u16, FlowHandle)>,
 }
 
 impl ClaimRecord {
-    /// The claim as the table takes it, over the trunk that this router has for it.
-    pub(super) fn image(&self, trunk: TrunkId) -> ClaimImage {
+    /// The claim as the table takes it, over the trunks that this router has for it.
+    pub(super) fn image(&self, trunk: TrunkId, back: Option<Back>) -> ClaimImage {
         ClaimImage {
             claim: Claim {
                 session: self.session,
@@ -85,17 +118,19 @@ impl ClaimRecord {
             proven: self.proven,
             restart: self.restart,
             mark: self.mark,
+            back,
         }
     }
 }
 
-const FLOW_LEN: usize = 60;
-const CLAIM_LEN: usize = 12;
+const FLOW_LEN: usize = 76;
+const CLAIM_LEN: usize = 20;
 const CLAIMS_AT: usize = FLOW_LEN - CLAIMS_PER_FLOW * CLAIM_LEN;
 
 const LIVE: [u8; CLAIMS_PER_FLOW] = [1, 2];
 const PROVEN: [u8; CLAIMS_PER_FLOW] = [4, 8];
 const SECOND_IS_OLDER: u8 = 16;
+const RELAYED: [u8; CLAIMS_PER_FLOW] = [32, 64];
 
 impl FlowRecord {
     pub(super) fn to_bytes(self) -> [u8; FLOW_LEN] {
@@ -117,14 +152,19 @@ impl FlowRecord {
             place[..4].copy_from_slice(&claim.session.0.to_be_bytes());
             place[4..6].copy_from_slice(&claim.trunk.to_be_bytes());
             place[6] = claim.restart.0;
-            place[8..].copy_from_slice(&claim.mark.to_be_bytes());
+            place[8..12].copy_from_slice(&claim.mark.to_be_bytes());
+            if let Some((trunk, handle)) = claim.back {
+                flags |= RELAYED[i];
+                place[12..16].copy_from_slice(&handle.0.to_be_bytes());
+                place[16..18].copy_from_slice(&trunk.to_be_bytes());
+            }
         }
         bytes[6] = flags;
         bytes
     }
 
-    /// The record of a flow. `number` is the number of a claim's trunk in the file.
-    pub(super) fn new(image: &FlowImage, number: impl Fn(&Claim) -> u16) -> Self {
+    /// The record of a flow. `number` is the number of a trunk in the file.
+    pub(super) fn new(image: &FlowImage, number: impl Fn(TrunkId) -> u16) -> Self {
         Self {
             slot: image.slot,
             generation: image.generation,
@@ -132,10 +172,11 @@ impl FlowRecord {
             claims: image.claims.map(|claim| {
                 claim.map(|image| ClaimRecord {
                     session: image.claim.session,
-                    trunk: number(&image.claim),
+                    trunk: number(image.claim.trunk),
                     proven: image.proven,
                     restart: image.restart,
                     mark: image.mark,
+                    back: image.back.map(|back| (number(back.trunk), back.handle)),
                 })
             }),
             second_is_older: image.second_is_older,
@@ -154,6 +195,13 @@ impl FlowRecord {
                 proven: flags & PROVEN[i] != 0,
                 restart: Restart(bytes[at + 6]),
                 mark: u32::from_be_bytes(array(bytes, at + 8)),
+                back: (flags & RELAYED[i] != 0).then(|| {
+                    let handle = u32::from_be_bytes(array(bytes, at + 12));
+                    (
+                        u16::from_be_bytes(array(bytes, at + 16)),
+                        FlowHandle(handle),
+                    )
+                }),
             })
         });
         let record = Self {
@@ -189,6 +237,7 @@ mod tests {
         fn any_bytes_are_refused_or_come_back(
             bytes in prop::collection::vec(any::<u8>(), FLOW_LEN),
             family in prop::sample::select(vec![0u8, 4, 6, 7]),
+            lead in 0u8..4,
         ) {
             let flow: [u8; FLOW_LEN] = array(&bytes, 0);
             if let Ok(record) = FlowRecord::parse(&flow) {
@@ -197,10 +246,14 @@ mod tests {
             let mut trunk: [u8; TRUNK_LEN] = array(&bytes, 0);
             trunk[0] = family;
             if family == 4 {
-                trunk[8..].fill(0);
+                trunk[8..20].fill(0);
+            }
+            (trunk[20], trunk[21]) = (lead, 0);
+            if lead != BEYOND {
+                trunk[22..].fill(0);
             }
             let parsed = TrunkRecord::parse(&trunk);
-            prop_assert_eq!(parsed.is_some(), family == 4 || family == 6);
+            prop_assert_eq!(parsed.is_some(), (family == 4 || family == 6) && lead < 3);
             prop_assert!(parsed.is_none_or(|record| record.to_bytes() == trunk));
         }
 
@@ -208,7 +261,7 @@ mod tests {
         fn a_flow_comes_back_as_it_went(
             slot: u32, generation: u16, age: u32, check_age: u32, second_is_older: bool,
             ip: u32, tail: [u8; 3],
-            claims: [Option<(u32, u16, bool, u8, u32)>; CLAIMS_PER_FLOW],
+            claims: [Option<(u32, u16, bool, u8, u32, Option<(u16, u32)>)>; CLAIMS_PER_FLOW],
         ) {
             let mut key = [0; 20];
             key[..4].copy_from_slice(&ip.to_be_bytes());
@@ -217,12 +270,13 @@ mod tests {
                 slot,
                 generation,
                 key: FlowKey::from_bytes(key).expect("an IPv4 key"),
-                claims: claims.map(|claim| claim.map(|(session, trunk, proven, restart, mark)| ClaimRecord {
+                claims: claims.map(|claim| claim.map(|(session, trunk, proven, restart, mark, back)| ClaimRecord {
                     session: SessionId(session),
                     trunk,
                     proven,
                     restart: Restart(restart),
                     mark,
+                    back: back.map(|(trunk, handle)| (trunk, FlowHandle(handle))),
                 })),
                 second_is_older,
                 age,

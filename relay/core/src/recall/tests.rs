@@ -25,7 +25,7 @@ impl Core {
         let now = Micros(77);
         Self {
             recall: Recall::new(questions, now),
-            hasher: Flows::new(4, [1, 2], 0, 0),
+            hasher: Flows::new(4, [1, 2], 0, 0, false),
             now,
             buffers: 0,
         }

@@ -110,6 +110,15 @@ impl Testbed {
         fs::rename(fresh, self.keyring_file()).expect("the keyring file in place");
     }
 
+    /// Replaces the fleet file by one with these relays in cluster 1, and with these clusters besides.
+    pub(crate) fn write_fleet(&self, relays: &str, others: &str) {
+        let own = "name = \"test\"\n";
+        let text = self.fleet_text().replace(own, &format!("{own}{relays}\n"));
+        let fresh = self.directory.join("fleet.toml.new");
+        fs::write(&fresh, text + others).expect("the fleet file");
+        fs::rename(fresh, self.fleet_file()).expect("the fleet file in place");
+    }
+
     fn fleet_text(&self) -> String {
         let mut text = "[[cluster]]\nid = 1\nname = \"test\"\n".to_owned();
         for id in 0..4 {
@@ -156,10 +165,14 @@ impl Testbed {
 
     /// A ufrag that names a session of an owner.
     pub(crate) fn ufrag(&self, owner: SocketAddr, shard: u8, session: u32) -> token::Ufrag {
+        self.ufrag_in(1, owner, shard, session)
+    }
+
+    fn ufrag_in(&self, cluster: u16, owner: SocketAddr, shard: u8, session: u32) -> token::Ufrag {
         token::mint(
             self.keyring.active(),
             &Route {
-                cluster: ClusterId(1),
+                cluster: ClusterId(cluster),
                 owner: OwnerAddr::new(owner),
                 shard: ShardId(shard),
                 restart: Restart(0),
@@ -170,7 +183,18 @@ impl Testbed {
 
     /// A valid check for a session.
     pub(crate) fn check(&self, owner: SocketAddr, shard: u8, session: u32) -> Vec<u8> {
-        let ufrag = self.ufrag(owner, shard, session);
+        self.check_in(1, owner, shard, session)
+    }
+
+    /// A valid check for a session in another cluster.
+    pub(crate) fn check_in(
+        &self,
+        cluster: u16,
+        owner: SocketAddr,
+        shard: u8,
+        session: u32,
+    ) -> Vec<u8> {
+        let ufrag = self.ufrag_in(cluster, owner, shard, session);
         let password = token::ice_password(&self.keyring, ufrag.as_bytes()).expect("our own token");
         check_with(ufrag.as_str(), password.as_bytes())
     }
