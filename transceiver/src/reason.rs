@@ -48,6 +48,8 @@ reasons! {
     ForeignShard = "foreign_shard",
     /// A record of a type that a relay does not send to an owner.
     RecordKind = "record_kind",
+    /// A record that names an owner: it was on its way from one relay to another, and did not come here by them.
+    RecordOwner = "record_owner",
     /// There is no such session.
     UnknownSession = "unknown_session",
     /// The record's ingress was not advertised to this session.

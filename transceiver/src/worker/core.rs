@@ -150,6 +150,10 @@ impl Core {
                 self.outbox.drops.count(Reason::ForeignShard);
             } else if record.header.kind != RecordKind::Packet {
                 self.outbox.drops.count(Reason::RecordKind);
+            } else if record.header.owner.is_some() {
+                // Relays write these for each other, and this worker's replay window does not know them. Whoever brings one
+                // here would become the hop of its session.
+                self.outbox.drops.count(Reason::RecordOwner);
             } else {
                 self.record(hop, &record, now);
             }

@@ -265,6 +265,31 @@ fn a_drain_refuses_new_sessions_and_ends_the_others_at_its_end() {
 }
 
 #[test]
+fn a_record_on_its_way_between_relays_moves_no_session_to_who_brings_it() {
+    let mut rig = Rig::new(10);
+    rig.create(1).expect("an answer");
+    assert_eq!(rig.answers(1), 1);
+    // What one relay sent to another, with a good tag and a boot id that this worker never saw, from another internal host.
+    let (header, packet) = rig.check(1);
+    let named = RecordHeader {
+        owner: Some(OwnerAddr::new(([10, 0, 0, 1], 5_000).into())),
+        ..header
+    };
+    let mut builder = DatagramBuilder::new(TRUNK_DATAGRAM_MAX);
+    assert!(builder.push(&named, &packet));
+    let captured = builder
+        .finish(rig.keyring.active(), ShardId(3), BootId(77), 1)
+        .to_vec();
+    let elsewhere = SocketAddr::from(([10, 0, 0, 66], 4_001));
+    rig.core.datagram(elsewhere, &captured, rig.now);
+    assert_eq!(rig.drops(Reason::RecordOwner), 1);
+    assert!(rig.flush().is_empty(), "it is not answered");
+    // `flush` sees that the session's packets go to its relay, and nowhere else.
+    assert!(rig.hang_up(1, CREATED));
+    assert!(!rig.flush().is_empty(), "the farewell");
+}
+
+#[test]
 fn what_is_not_ours_is_dropped_and_counted() {
     let mut rig = Rig::new(10);
     rig.create(1).expect("an answer");
