@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use firsthop_relay_core::limits::{CHANGES_MAX, EXPIRY_BUDGET, RECALL_PACKETS, RECALL_WAIT};
+use firsthop_relay_core::limits::{
+    CHANGES_MAX, CLAIMS_PER_FLOW, EXPIRY_BUDGET, RECALL_PACKETS, RECALL_WAIT,
+};
 use firsthop_service::server::Limits;
 use firsthop_shared::limits::{
     CLIENT_PACKET_MAX, FLOW_IDLE_SECS, TRUNK_DATAGRAM_MAX, TRUNK_RECORDS_MAX,
@@ -28,9 +30,10 @@ pub const INTERNAL_BUFFERS: u16 = 128;
 /// records get when they go on to other relays. They are longer than those that they came with.
 pub const INTERNAL_BUFFER_LEN: usize = 15 * 1_024;
 
-/// Records that may wait in trunk datagrams. A public buffer waits in two when two sessions claim its address; of what other
-/// relays send, a turn takes no more than the kernel hands over at once.
-pub const PENDING_RECORDS: u32 = 2 * PUBLIC_BUFFERS as u32 + 32 * TRUNK_RECORDS_MAX as u32;
+/// Records that may wait in trunk datagrams: all that the receive buffers can hold, because a turn that cannot send them leaves
+/// them to the next. A public buffer waits in two when two sessions claim its address, an internal one in as many as a datagram has.
+pub const PENDING_RECORDS: u32 = CLAIMS_PER_FLOW as u32 * PUBLIC_BUFFERS as u32
+    + INTERNAL_BUFFERS as u32 * TRUNK_RECORDS_MAX as u32;
 
 /// Trunk datagrams of a core that may be under way to the kernel.
 pub const MESSAGE_SLOTS: u16 = 256;
@@ -256,6 +259,12 @@ const _: () = {
             <= INTERNAL_BUFFER_LEN
     );
     assert!(TRAIN_MAX <= TRUNK_RECORDS_MAX);
+    // Whatever lies in receive buffers may wait: what finds no room is never a record that was accepted.
+    assert!(
+        PENDING_RECORDS as usize
+            >= CLAIMS_PER_FLOW * PUBLIC_BUFFERS as usize
+                + TRUNK_RECORDS_MAX * INTERNAL_BUFFERS as usize
+    );
     // One datagram's records must fit into an empty turn, or it would never be sent on.
     assert!(TRUNK_RECORDS_MAX + MESSAGE_RESERVE + LISTEN_MAX + 2 < RING_ENTRIES as usize);
     // A packet waits for the flow cache no longer than 200 ms, though a sleeping core looks late; and those that wait hold an

@@ -31,7 +31,8 @@ pub const CLAIMS_PER_FLOW: usize = 2;
 /// ways back to relays of clients count, too: one for each of their cores and each number that a worker has.
 pub const TRUNKS_DEFAULT: u16 = 8_192;
 
-/// Records that wait in open and ready datagrams, unless set. A core never has more than its receive buffers, twice.
+/// Records that wait in open and ready datagrams, unless set. Whoever has the receive buffers sets what these can hold: records of
+/// clients' packets, one for each claim of their flow, and all that the datagrams of other relays and owners carry.
 pub const PENDING_DEFAULT: u32 = 16_384;
 
 /// Records in one trunk datagram at the most, and so pieces per datagram.
