@@ -200,12 +200,13 @@ impl Shard {
             || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT
             || self.ring.internal_buffers_free() < limits::BUFFERS_LOW_PERCENT;
         self.router.flush(now, idle);
+        // Other relays are asked first: trunks take every slot that is left while the core is saturated.
+        self.ask_peers(now);
         let unsent = self.send_trunks(now);
         self.ring.arm();
 
-        // 5. Timers, other relays, the control channel, the flow cache, counters.
+        // 5. Timers, the control channel, the flow cache, counters.
         let expiring = self.router.expire(now, EXPIRY_BUDGET);
-        self.ask_peers(now);
         let notes = self.take_control(now);
         let answers = self.speak_with_cache(now);
         if now.0 >= self.next_publish.0 {

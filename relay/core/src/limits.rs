@@ -103,8 +103,15 @@ pub const CHANGES_MAX: usize = 512;
 /// How often a relay of another cluster is asked whether it answers.
 pub const PEER_INTERVAL: Micros = Micros(1_000_000);
 
-/// A relay from which no answer has come for so long is down: three answers are missing, and the last of them is late.
-pub const PEER_SILENCE: Micros = Micros(3 * PEER_INTERVAL.0 + PEER_INTERVAL.0 / 10);
+/// A relay that left so many questions in a row without an answer may be down.
+pub const PEER_UNANSWERED: u64 = 3;
+
+/// It is down when no answer has come for so long, too: then the last of these answers is late.
+pub const PEER_SILENCE: Micros =
+    Micros(PEER_UNANSWERED * PEER_INTERVAL.0 + PEER_INTERVAL.0 / 10);
+
+/// When a silent relay was not asked so often, because its asker was busy, it is looked at again after this time.
+pub const PEER_RECHECK: Micros = Micros(PEER_INTERVAL.0 / 100);
 
 /// So many answers in a row bring it back.
 pub const PEER_ANSWERS_BACK: u32 = 3;

@@ -1,9 +1,10 @@
 //! The relays of other clusters: which of them answer, and which one leads to each cluster.
 //!
-//! Each is asked once a second. It is up until no answer has come for three seconds and a tenth: three answers in a row are
-//! missing then, however long the way there is. One that was down is up again after three answers in a row. A cluster is reached
-//! by the first of its relays that is up; else by the first that has not had the time to answer yet; and when none answers, by
-//! the first of the list: it may hear what we do not, and nothing better is known.
+//! Each is asked once a second. It is up until no answer has come for three seconds and a tenth, to three questions in a row:
+//! so long, however long the way there is, and a core that had no time to ask takes nobody for dead. One that was down is up
+//! again after three answers in a row. A cluster is reached by the first of its relays that is up; else by the first that has not
+//! had the time to answer yet; and when none answers, by the first of the list: it may hear what we do not, and nothing better
+//! is known.
 //!
 //! Every core asks for itself, and so shares nothing. A relay is asked at each of its cores in turn, since a core that is lost
 //! takes the others with it. Nothing here scans more than the fleet's relays, and that only when one has fallen silent.
@@ -16,7 +17,9 @@ use firsthop_shared::address::{ClientAddr, ClusterId, Hop, OwnerAddr};
 use firsthop_shared::fleet::RelayEntry;
 use firsthop_shared::limits::FLEET_RELAYS_MAX;
 
-use crate::limits::{PEER_ANSWERS_BACK, PEER_INTERVAL, PEER_SILENCE};
+use crate::limits::{
+    PEER_ANSWERS_BACK, PEER_INTERVAL, PEER_RECHECK, PEER_SILENCE, PEER_UNANSWERED,
+};
 use crate::time::Micros;
 
 pub use list::{PeerList, PeerRelay};
@@ -238,11 +241,14 @@ impl Peers {
             if matches!(health.state, State::Down { .. }) {
                 continue;
             }
-            if silent_at <= now {
+            if silent_at > now {
+                next = next.min(silent_at);
+            } else if health.asked - health.answered < PEER_UNANSWERED {
+                // It was hardly asked: what it did not say means nothing.
+                next = next.min(now.after(PEER_RECHECK));
+            } else {
                 health.state = State::Down { answers: 0 };
                 changed += u64::from(self.choose(self.list.relays()[at].cluster));
-            } else {
-                next = next.min(silent_at);
             }
         }
         self.silent_at = next;

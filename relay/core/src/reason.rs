@@ -190,7 +190,7 @@ pub struct Counters {
     pub peers_asked: u64,
     /// Answers to them.
     pub peers_answered: u64,
-    /// Keepalives of other relays that were answered.
+    /// Answers made to keepalives of other relays. One that finds no room to be sent is counted by its drop, too.
     pub keepalives_answered: u64,
     /// Times that another relay of a cluster took over, or the preferred one came back.
     pub fail_overs: u64,

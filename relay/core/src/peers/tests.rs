@@ -236,6 +236,26 @@ fn a_core_that_was_away_takes_nobody_for_dead_and_asks_nobody_twice_at_once() {
 }
 
 #[test]
+fn a_core_that_has_no_time_to_ask_takes_nobody_for_dead() {
+    // At first, when nobody has been asked yet; and when all have answered before.
+    for before in [0, 5 * SECOND] {
+        let mut world = World::new(2, 10 * MILLI);
+        world.run(before);
+        let known = world.peers.bits();
+        for _ in 0..1_000 {
+            world.now = world.now.after(Micros(10 * MILLI));
+            assert_eq!(world.peers.watch(world.now), 0);
+        }
+        assert_eq!(world.peers.bits(), known);
+        // It asks again, and finds that one has died.
+        world.questions.clear();
+        world.answers.clear();
+        world.alive[0] = false;
+        assert!(world.until_leader_is(2) <= 3 * SECOND + 200 * MILLI);
+    }
+}
+
+#[test]
 fn an_answer_counts_once_and_only_from_whom_it_was_asked() {
     let mut world = World::new(2, 10 * MILLI);
     let question = loop {
