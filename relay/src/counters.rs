@@ -81,8 +81,8 @@ pub const COUNTERS: &[Value] = values! {
     "claims_relayed", "Claims on an address made by another relay's record", |s| s.router.claims_relayed;
     "peers_asked", "Keepalives sent to relays of other clusters", |s| s.router.peers_asked;
     "peers_answered", "Answers to them", |s| s.router.peers_answered;
-    "keepalives_answered", "Keepalives of other relays that were answered", |s| s.router.keepalives_answered;
-    "fail_overs", "Times that another relay of a cluster took over, or the preferred one came back", |s| s.router.fail_overs;
+    "keepalives_answered", "Answers made to keepalives of other relays", |s| s.router.keepalives_answered;
+    "fail_overs", "Times that a relay took over from one that had answered, or the preferred one came back", |s| s.router.fail_overs;
     "receive_buffers_exhausted", "Receives that ended because no buffer was free", |s| s.ring.buffers_exhausted;
     "receives_armed", "Multishot receives armed, the first time and again", |s| s.ring.arms;
     "completion_queue_overflows", "Turns that found the completion queue overflown", |s| s.ring.overflows;

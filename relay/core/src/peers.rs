@@ -6,8 +6,8 @@
 //! had the time to answer yet; and when none answers, by the first of the list: it may hear what we do not, and nothing better
 //! is known.
 //!
-//! Every core asks for itself, and so shares nothing. A relay is asked at each of its cores in turn, since a core that is lost
-//! takes the others with it. Nothing here scans more than the fleet's relays, and that only when one has fallen silent.
+//! Every core asks for itself, and so shares nothing. A relay is asked at its first core, since a core that is lost takes the
+//! others with it; and whatever number of cores the file gives it while it is changed, it has a first one. Nothing here scans more than the fleet's relays, and that only when one has fallen silent.
 
 mod list;
 
@@ -61,10 +61,19 @@ struct Health {
 /// A question to a relay, due now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Question {
-    /// The relay's core.
+    /// The relay's first core.
     pub(crate) to: Hop,
     /// Its number, by which the answer is known.
     pub(crate) number: u64,
+}
+
+/// What an answer or a silence changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Turned {
+    /// Whether another relay leads to any cluster now.
+    pub(crate) leaders: bool,
+    /// For how many clusters a relay took over from one that had answered. At the start whoever answers first leads: that is none.
+    pub(crate) fail_overs: u64,
 }
 
 /// The peers of one core.
@@ -127,7 +136,7 @@ impl Peers {
         self.leads.clear();
         self.leads.resize(self.health.len(), false);
         for at in 0..self.health.len() {
-            self.choose(self.list.relays()[at].cluster);
+            self.choose(self.list.relays()[at].cluster, &mut Turned::default());
         }
         (self.next, self.next_at) = (0, now);
         self.silent_at = now;
@@ -185,23 +194,20 @@ impl Peers {
             health.heard = now;
         }
         health.asked += 1;
-        let entry = self.list.relays()[at].entry;
-        let core = (health.asked % u64::from(entry.cores)) as u16;
         Some(Question {
-            to: entry.core(core),
+            to: self.list.relays()[at].entry.core(0),
             number: health.asked,
         })
     }
 
-    /// An answer came. Returns whether it is one to a question that had none yet, and whether another relay leads now.
-    pub(crate) fn answer(&mut self, now: Micros, from: Hop, number: u64) -> (bool, bool) {
-        let Some(at) = self.list.find(from) else {
-            return (false, false);
-        };
+    /// An answer came. Returns what it changed, if it is one to a question that had none yet.
+    pub(crate) fn answer(&mut self, now: Micros, from: Hop, number: u64) -> Option<Turned> {
+        let at = self.list.find(from)?;
         let health = &mut self.health[at];
         if !(health.answered + 1..=health.asked).contains(&number) {
-            return (false, false);
+            return None;
         }
+        let first = health.answered == 0;
         // More than an interval and a half since the last one: an answer is missing between.
         let missed = now.0.saturating_sub(health.heard.0) > PEER_INTERVAL.0 * 3 / 2;
         health.answered = number;
@@ -217,11 +223,17 @@ impl Peers {
             }
             State::Untried | State::Up => State::Up,
         };
-        (true, self.choose(self.list.relays()[at].cluster))
+        let mut turned = Turned::default();
+        self.choose(self.list.relays()[at].cluster, &mut turned);
+        if first {
+            // It takes its place. Nobody has failed, and nobody has come back.
+            turned.fail_overs = 0;
+        }
+        Some(turned)
     }
 
-    /// Looks for relays that have fallen silent. Returns for how many clusters another relay leads now. Call it every turn.
-    pub(crate) fn watch(&mut self, now: Micros) -> u64 {
+    /// Looks for relays that have fallen silent, and returns what that changed. Call it every turn.
+    pub(crate) fn watch(&mut self, now: Micros) -> Turned {
         let away = now.0.saturating_sub(self.watched.0);
         self.watched = now;
         if away >= PEER_INTERVAL.0 {
@@ -231,9 +243,9 @@ impl Peers {
             }
         }
         if !self.asks || now < self.silent_at {
-            return 0;
+            return Turned::default();
         }
-        let mut changed = 0;
+        let mut turned = Turned::default();
         let mut next = now.after(PEER_SILENCE);
         for at in 0..self.health.len() {
             let health = &mut self.health[at];
@@ -248,11 +260,11 @@ impl Peers {
                 next = next.min(now.after(PEER_RECHECK));
             } else {
                 health.state = State::Down { answers: 0 };
-                changed += u64::from(self.choose(self.list.relays()[at].cluster));
+                self.choose(self.list.relays()[at].cluster, &mut turned);
             }
         }
         self.silent_at = next;
-        changed
+        turned
     }
 
     /// The relays that are up, and those that lead to their clusters, one bit each.
@@ -270,21 +282,24 @@ impl Peers {
         self.list.of_cluster(cluster).find(|at| self.leads[*at])
     }
 
-    /// Chooses the relay that leads to a cluster. Returns whether it is another one than before.
-    fn choose(&mut self, cluster: ClusterId) -> bool {
+    /// Chooses the relay that leads to a cluster, and notes when it is another one than before.
+    fn choose(&mut self, cluster: ClusterId, turned: &mut Turned) {
         let relays = self.list.of_cluster(cluster);
         let first = |state| relays.clone().find(|at| self.health[*at].state == state);
         let Some(best) = first(State::Up)
             .or_else(|| first(State::Untried))
             .or_else(|| relays.clone().next())
         else {
-            return false;
+            return;
         };
-        let before = self.leading(cluster);
+        let before = self.leading(cluster).filter(|before| *before != best);
         for at in relays {
             self.leads[at] = at == best;
         }
-        before.is_some_and(|before| before != best)
+        if let Some(before) = before {
+            turned.leaders = true;
+            turned.fail_overs += u64::from(self.health[before].answered > 0);
+        }
     }
 }
 

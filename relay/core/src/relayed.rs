@@ -19,7 +19,7 @@ use firsthop_shared::trunk::{DatagramHeader, RecordHeader, RecordKind};
 use crate::downlink::transport_of;
 use crate::flows::{Back, Claim, FlowKey};
 use crate::keepalive::Keepalive;
-use crate::peers::{PEER_WORDS, PeerList};
+use crate::peers::{PEER_WORDS, PeerList, Turned};
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
@@ -115,8 +115,8 @@ impl Router {
 
     /// Looks whether a relay has fallen silent. Call it once a turn.
     pub fn watch_peers(&mut self, now: Micros) {
-        let changed = self.peers.watch(now);
-        self.turn_to_leaders(changed);
+        let turned = self.peers.watch(now);
+        self.turn_to_leaders(turned);
     }
 
     /// The next keepalive that is due. Send it, and ask again until there is none.
@@ -130,16 +130,14 @@ impl Router {
 
     /// A keepalive record of an accepted datagram that went down: the answer to a question of ours, if there was one.
     pub fn heard(&mut self, now: Micros, source: Hop, payload: &[u8]) {
-        let number = payload.try_into().map(u64::from_be_bytes);
-        let (known, changed) = number.map_or((false, false), |number| {
-            self.peers.answer(now, source, number)
-        });
-        if known {
-            self.counters.peers_answered += 1;
-        } else {
-            self.counters.drop(Reason::RecordKeepalive);
+        let number = payload.try_into().map(u64::from_be_bytes).ok();
+        match number.and_then(|number| self.peers.answer(now, source, number)) {
+            Some(turned) => {
+                self.counters.peers_answered += 1;
+                self.turn_to_leaders(turned);
+            }
+            None => self.counters.drop(Reason::RecordKeepalive),
         }
-        self.turn_to_leaders(u64::from(changed));
     }
 
     /// The answer to a keepalive that [`Router::inbound`] accepted.
@@ -182,7 +180,11 @@ impl Router {
         }
     }
 
-    /// Puts a record that goes on on its trunk. Call it before anything else changes the router.
+    /// Puts a record that goes on on its trunk.
+    ///
+    /// All records of a datagram may be decided first and packed then, in their order, before anything else changes the router. A
+    /// record's claim may have ended in between, by a later record of the same datagram: if that took the trunk along, the record is
+    /// dropped and counted, as [`Reason::TrunkGone`].
     ///
     /// `frame` is the receive buffer and `payload` the record's in it. A header for an owner is written in place, where a longer
     /// one stood. One for a relay is longer than what stands before the payload, and goes to `side`, which is moved behind it:
@@ -332,9 +334,9 @@ impl Router {
         Ok(Way::up(trunk, bound.handle))
     }
 
-    fn turn_to_leaders(&mut self, changed: u64) {
-        if changed > 0 {
-            self.counters.fail_overs += changed;
+    fn turn_to_leaders(&mut self, turned: Turned) {
+        if turned.leaders {
+            self.counters.fail_overs += turned.fail_overs;
             self.trunks.set_leaders(self.peers.leaders());
         }
     }

@@ -91,11 +91,10 @@ impl World {
                 }
             }
             for (_, from, number) in arrived(&mut self.answers, self.now) {
-                let (known, changed) = self.peers.answer(self.now, from, number);
-                assert!(known);
-                self.fail_overs += u64::from(changed);
+                let turned = self.peers.answer(self.now, from, number);
+                self.fail_overs += turned.expect("it was asked").fail_overs;
             }
-            self.fail_overs += self.peers.watch(self.now);
+            self.fail_overs += self.peers.watch(self.now).fail_overs;
             while let Some(question) = self.peers.question(self.now) {
                 self.asked.push((self.now, question.to));
                 let at = self.now.after(Micros(self.way / 2));
@@ -123,7 +122,7 @@ fn arrived(on_the_way: &mut Vec<(Micros, Hop, u64)>, now: Micros) -> Vec<(Micros
 }
 
 #[test]
-fn each_relay_is_asked_once_a_second_each_of_its_cores_in_turn() {
+fn each_relay_is_asked_once_a_second_at_its_first_core() {
     let mut world = World::new(3, 20 * MILLI);
     world.run(9_990 * MILLI);
     for host in 1..=3 {
@@ -134,11 +133,8 @@ fn each_relay_is_asked_once_a_second_each_of_its_cores_in_turn() {
             .filter(|hop| hop.ip().to_string() == format!("10.2.0.{host}"))
             .collect();
         assert_eq!(of_host.len(), 10, "relay {host}");
-        assert!(
-            of_host
-                .windows(2)
-                .all(|pair| pair[0].port() != pair[1].port())
-        );
+        // The file may give it more cores than it runs yet.
+        assert!(of_host.iter().all(|hop| hop.port() == 4_000));
     }
     assert_eq!(world.leader(), 1);
     assert_eq!(world.fail_overs, 0);
@@ -218,6 +214,22 @@ fn a_relay_that_never_answered_leads_until_its_time_is_over() {
     assert!(world.until_leader_is(2) < SECOND);
     world.run(5 * SECOND);
     assert_eq!(world.leader(), 2);
+    assert_eq!(world.fail_overs, 0, "the first has never led anything");
+}
+
+#[test]
+fn whoever_answers_first_leads_until_the_preferred_one_does_and_none_has_failed() {
+    let mut world = World::new(2, 10 * MILLI);
+    world.alive[0] = false;
+    world.until_leader_is(2);
+    world.alive[0] = true;
+    world.until_leader_is(1);
+    assert_eq!(world.fail_overs, 0);
+    world.alive[0] = false;
+    world.until_leader_is(2);
+    world.alive[0] = true;
+    world.until_leader_is(1);
+    assert_eq!(world.fail_overs, 2, "over, and back");
 }
 
 #[test]
@@ -244,7 +256,7 @@ fn a_core_that_has_no_time_to_ask_takes_nobody_for_dead() {
         let known = world.peers.bits();
         for _ in 0..1_000 {
             world.now = world.now.after(Micros(10 * MILLI));
-            assert_eq!(world.peers.watch(world.now), 0);
+            assert_eq!(world.peers.watch(world.now), Turned::default());
         }
         assert_eq!(world.peers.bits(), known);
         // It asks again, and finds that one has died.
@@ -272,10 +284,12 @@ fn an_answer_counts_once_and_only_from_whom_it_was_asked() {
         (question.to, question.number + 1),
         (question.to, 0),
     ] {
-        assert_eq!(world.peers.answer(now, hop, number), (false, false));
+        assert_eq!(world.peers.answer(now, hop, number), None);
     }
-    assert!(world.peers.answer(now, question.to, question.number).0);
-    assert!(!world.peers.answer(now, question.to, question.number).0);
+    for known in [true, false] {
+        let turned = world.peers.answer(now, question.to, question.number);
+        assert_eq!(turned.is_some(), known);
+    }
 }
 
 #[test]
@@ -306,7 +320,7 @@ fn who_sends_to_no_other_cluster_asks_nobody() {
     let mut peers = Peers::new(list(2), false, Micros(0));
     for second in 1..20 {
         let now = Micros(second * SECOND);
-        assert_eq!(peers.watch(now), 0);
+        assert_eq!(peers.watch(now), Turned::default());
         assert_eq!(peers.question(now), None);
     }
     assert!(
