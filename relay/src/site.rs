@@ -60,11 +60,13 @@ impl Site {
                 warn!(cluster = %self.cluster, relay = %self.entry.address,
                       listed = ?(listed.port, listed.cores, listed.seed),
                       actual = ?(self.entry.port, self.entry.cores, self.entry.seed),
-                      "the fleet lists this relay with another port, number of cores or seed: correct it, or relays of other clusters miss it");
+                      "the fleet lists this relay with another port, number of cores or seed: \
+                       correct it, or relays of other clusters miss it");
             }
-            Listed::Nowhere if self.role.serves_clients() && !peers.relays().is_empty() => {
+            Listed::Nowhere if !peers.relays().is_empty() => {
                 warn!(cluster = %self.cluster, relay = %self.entry.core(0),
-                      "the fleet does not list this relay in its cluster: those of other clusters take nothing from it");
+                      "the fleet does not list this relay in its cluster: \
+                       those of other clusters send nothing to it, and take nothing from it");
             }
             Listed::Nowhere | Listed::Right => {}
         }
@@ -119,7 +121,8 @@ mod tests {
     #[test]
     fn a_relay_that_the_fleet_lists_otherwise_is_noticed_and_no_other() {
         let fleet = Fleet::parse(
-            "[[cluster]]\nid = 1\nname = \"a\"\nrelays = [{ address = \"10.0.0.1\", cores = 2 }, { address = \"10.0.0.1\", port = 4100, cores = 2 }]
+            "[[cluster]]\nid = 1\nname = \"a\"
+             relays = [{ address = \"10.0.0.1\", cores = 2 }, { address = \"10.0.0.1\", port = 4100, cores = 2 }]
              [[ingress]]\nid = 0\nipv4 = \"203.0.113.1:3478\"\n",
         )
         .expect("a fleet");

@@ -27,8 +27,10 @@ pub const PROVISIONAL_SHARE: u32 = 4;
 /// How many claims one flow can hold: the sessions that a packet without a ufrag is sent to.
 pub const CLAIMS_PER_FLOW: usize = 2;
 
-/// Owner workers (owner, shard) that one core can send to at a time, unless set. The lanes to relays of other clusters and the
-/// ways back to relays of clients count, too: one for each of their cores and each number that a worker has.
+/// Owner workers (owner, shard) that one core can send to at a time, unless set. Of another cluster's workers each takes as many as
+/// the cluster's relay has cores, because a client's address selects the core there: 1,000 workers behind a relay of 8 cores are
+/// 8,000. The lanes to relays of other clusters and the ways back to relays of clients count, too: one for each of their cores and
+/// each number that a worker has.
 pub const TRUNKS_DEFAULT: u16 = 8_192;
 
 /// Records that wait in open and ready datagrams, unless set. Whoever has the receive buffers sets what these can hold: records of
@@ -107,8 +109,7 @@ pub const PEER_INTERVAL: Micros = Micros(1_000_000);
 pub const PEER_UNANSWERED: u64 = 3;
 
 /// It is down when no answer has come for so long, too: then the last of these answers is late.
-pub const PEER_SILENCE: Micros =
-    Micros(PEER_UNANSWERED * PEER_INTERVAL.0 + PEER_INTERVAL.0 / 10);
+pub const PEER_SILENCE: Micros = Micros(PEER_UNANSWERED * PEER_INTERVAL.0 + PEER_INTERVAL.0 / 10);
 
 /// When a silent relay was not asked so often, because its asker was busy, it is looked at again after this time.
 pub const PEER_RECHECK: Micros = Micros(PEER_INTERVAL.0 / 100);
