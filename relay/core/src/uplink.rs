@@ -12,7 +12,7 @@ use firsthop_shared::token::{self, TokenError};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
 use crate::cache::FlowId;
-use crate::flows::{Claim, FlowKey, HashedKey, Transport};
+use crate::flows::{Claim, FlowKey, Found, HashedKey, Transport};
 use crate::limits::CLAIMS_PER_FLOW;
 use crate::peers::Lane;
 use crate::reason::Reason;
@@ -278,6 +278,9 @@ impl Router {
     ) -> Result<Forward, Reason> {
         let found = self.flows.find(&source.key).ok_or(unknown)?;
         self.flows.touch(found, now.ticks());
+        if self.flows.is_relayed(found) {
+            self.bring_home(found);
+        }
         let routes = self.flows.live(found).map(|claim| {
             claim.map(|claim| RouteTo {
                 trunk: claim.trunk,
@@ -291,6 +294,16 @@ impl Router {
             handle: self.flows.handle(found),
             routes,
         })
+    }
+}
+
+impl Router {
+    /// The client of a flow that another relay had brought sends its packets here now: records go to it straight.
+    #[cold]
+    fn bring_home(&mut self, found: Found) {
+        for back in self.flows.take_backs(found).into_iter().flatten() {
+            self.trunks.release_claim(back.trunk);
+        }
     }
 }
 

@@ -108,6 +108,16 @@ impl Flows {
         }
     }
 
+    /// Whether records of any of a flow's claims go back to another relay.
+    pub(crate) fn is_relayed(&self, found: Found) -> bool {
+        self.slots[found.0 as usize].flags & (RELAYED[0] | RELAYED[1]) != 0
+    }
+
+    /// Takes the ways back of all of a flow's claims away, and returns them.
+    pub(crate) fn take_backs(&mut self, found: Found) -> [Option<Back>; CLAIMS_PER_FLOW] {
+        std::array::from_fn(|i| self.set_back(found.0, i, None))
+    }
+
     /// A claim's way back to another relay.
     pub(super) fn back(&self, at: u32, i: usize) -> Option<Back> {
         let relayed = self.slots[at as usize].is_relayed(i);

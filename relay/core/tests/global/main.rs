@@ -363,6 +363,32 @@ fn a_reload_adds_a_cluster_and_takes_one_away() {
     assert_clean(&mut net);
 }
 
+/// The cluster's relay serves the address, too; a packet that names no session moves the flow there as a check does.
+#[test]
+fn a_packet_without_a_ufrag_takes_the_way_back_over_as_a_check_does() {
+    let mut net = Net::world();
+    let (call, from) = (far(7, OWNER, 3), client("203.0.113.9:40000"));
+    let relay = core_of(&from);
+    net.start(relay, 2, &[0], FLEET);
+    let check = uplink(&mut net, INGRESS, from, &call.requests.good);
+    downlink(&mut net, &check, true, b"proof", INGRESS);
+    assert_eq!(net.node(relay).router.trunk_count(), 2);
+    for packet in [dtls(1), rtp(1), stun_response()] {
+        let moved = uplink(&mut net, relay, from, &packet);
+        assert_eq!(
+            net.node(relay).router.trunk_count(),
+            1,
+            "the way back is given back"
+        );
+        downlink(&mut net, &moved, false, b"from here", relay);
+        let back = uplink(&mut net, INGRESS, from, &rtp(2));
+        downlink(&mut net, &back, false, b"from there", INGRESS);
+    }
+    assert_eq!(claims(&mut net, relay, from), vec![(call.who, true)]);
+    net.pass(40_000);
+    assert_clean(&mut net);
+}
+
 #[test]
 fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_there() {
     let mut net = Net::world();
