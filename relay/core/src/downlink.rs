@@ -8,6 +8,7 @@
 //! relay brought the client's newest packet, its record goes back there instead of to the client.
 
 use firsthop_shared::address::{ClientAddr, Hop, OwnerAddr, Restart, ShardId};
+use firsthop_shared::limits::CLIENT_PACKET_MAX;
 use firsthop_shared::trunk::{self, DatagramHeader, RecordHeader, RecordKind, TrunkError};
 
 use crate::cache::ChangeKind;
@@ -130,7 +131,7 @@ impl Router {
         }
         let packet = record.kind == RecordKind::Packet;
         let elsewhere = match self.learn(now, origin, record, refused.is_none()) {
-            Learned::Relayed(back) => return DownVerdict::Pass(Way::back(back, !packet)),
+            Learned::Relayed(back) => return self.pass_back(back, record),
             Learned::Elsewhere(core) => Some(core),
             Learned::Here | Learned::Unknown => None,
         };
@@ -143,6 +144,28 @@ impl Router {
         self.counters.downlink_packets += 1;
         self.counters.downlink_bytes += u64::from(record.payload_len);
         elsewhere.map_or(DownVerdict::Send, DownVerdict::SendAndNote)
+    }
+
+    /// Sends a record back to the relay that its client is at. One that ended its claim has the claim's trunk to give back.
+    fn pass_back(&mut self, back: Back, record: &RecordHeader) -> DownVerdict {
+        let hop = Hop::new(self.trunks.target(back.trunk).address.get());
+        let refused = if self.peers.cluster_of(hop).is_none() {
+            // The fleet was reloaded since that relay brought the client's packets.
+            Some(Reason::PeerUnknown)
+        } else if usize::from(record.payload_len) > CLIENT_PACKET_MAX {
+            // With its owner's address it might fit no datagram any more.
+            Some(Reason::Oversize)
+        } else {
+            None
+        };
+        let last = record.kind != RecordKind::Packet;
+        let Some(reason) = refused else {
+            return DownVerdict::Pass(Way::back(back, last));
+        };
+        if last {
+            self.trunks.release_claim(back.trunk);
+        }
+        DownVerdict::Drop(reason)
     }
 
     /// Learns from a record that another core received what the flow table of this one should know.

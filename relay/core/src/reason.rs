@@ -41,7 +41,7 @@ reasons! {
     Empty = "empty",
     /// The first byte is in no range of RFC 7983 that is served.
     UnknownClass = "unknown_class",
-    /// A client packet above the limit, or cut by the receive buffer.
+    /// A client packet above the limit, or cut by the receive buffer; between relays either way.
     Oversize = "oversize",
     /// The first byte says STUN, the rest does not parse.
     StunMalformed = "stun_malformed",
@@ -105,7 +105,8 @@ reasons! {
     TrunkTag = "trunk_tag",
     /// An internal datagram that this core itself wrote: somebody sent it back.
     TrunkReflected = "trunk_reflected",
-    /// An internal datagram of a relay that the fleet does not list for another cluster.
+    /// An internal datagram of a relay that the fleet does not list for another cluster, or a record for a client of one that it
+    /// does not list any more.
     PeerUnknown = "peer_unknown",
     /// An internal datagram of another relay, to one that takes none (`--role ingress`).
     PeerRole = "peer_role",
@@ -192,7 +193,7 @@ pub struct Counters {
     pub peers_answered: u64,
     /// Answers made to keepalives of other relays. One that finds no room to be sent is counted by its drop, too.
     pub keepalives_answered: u64,
-    /// Times that another relay of a cluster took over, or the preferred one came back.
+    /// Times that a relay took over from one that had answered, or the preferred one came back.
     pub fail_overs: u64,
     /// Claims made by a verified request.
     pub claims_bound: u64,

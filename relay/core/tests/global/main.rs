@@ -8,6 +8,7 @@ mod world;
 
 use firsthop_relay_core::{Reason, Steering};
 use firsthop_shared::address::{ClientAddr, ClusterId, ShardId};
+use firsthop_shared::limits::CLIENT_PACKET_MAX;
 use firsthop_shared::trunk::RecordKind;
 
 use net::{AtOwner, FLEET, Net, hop, peers};
@@ -385,6 +386,54 @@ fn a_packet_without_a_ufrag_takes_the_way_back_over_as_a_check_does() {
         downlink(&mut net, &back, false, b"from there", INGRESS);
     }
     assert_eq!(claims(&mut net, relay, from), vec![(call.who, true)]);
+    net.pass(40_000);
+    assert_clean(&mut net);
+}
+
+#[test]
+fn a_relay_that_a_reload_takes_away_gets_nothing_any_more() {
+    for kind in [RecordKind::Packet, RecordKind::Close] {
+        let mut net = Net::world();
+        let (call, from) = (far(7, OWNER, 3), client("203.0.113.9:40000"));
+        let relay = core_of(&from);
+        let check = uplink(&mut net, INGRESS, from, &call.requests.good);
+        downlink(&mut net, &check, true, b"proof", INGRESS);
+        let without = FLEET.replace("{ address = \"10.1.0.1\", cores = 2 }, ", "");
+        let now = net.now;
+        net.node(relay).router.set_peers(now, peers(&without, 2));
+        let sent = net.node(relay).sent;
+        net.reply(&check, kind, false, b"nobody");
+        assert!(net.run().1.is_empty());
+        assert_eq!(net.node(relay).sent, sent);
+        assert_eq!(net.drops(relay, Reason::PeerUnknown), 1, "{kind:?}");
+        // By a relay that is listed it goes on.
+        let moved = uplink(&mut net, SECOND_INGRESS, from, &call.requests.good);
+        downlink(&mut net, &moved, true, b"here", SECOND_INGRESS);
+        net.pass(40_000);
+        assert_clean(&mut net);
+    }
+}
+
+#[test]
+fn an_owner_s_packet_that_no_client_takes_is_not_passed_to_its_relay() {
+    let mut net = Net::world();
+    let (call, from) = (far(7, OWNER, 3), client("203.0.113.9:40000"));
+    let relay = core_of(&from);
+    let check = uplink(&mut net, INGRESS, from, &call.requests.good);
+    // The largest packet passes, in fragments if need be; and one that would not fit beside its owner's address does not.
+    downlink(&mut net, &check, true, &[7; CLIENT_PACKET_MAX], INGRESS);
+    net.reply(
+        &check,
+        RecordKind::Packet,
+        true,
+        &[7; CLIENT_PACKET_MAX + 1],
+    );
+    assert!(net.run().1.is_empty());
+    assert_eq!(net.drops(relay, Reason::Oversize), 1);
+    let end = [7; CLIENT_PACKET_MAX + 1];
+    net.reply(&check, RecordKind::Close, false, &end);
+    net.run();
+    assert_eq!(net.drops(relay, Reason::Oversize), 2);
     net.pass(40_000);
     assert_clean(&mut net);
 }
