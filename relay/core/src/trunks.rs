@@ -2,10 +2,11 @@
 //!
 //! The kernel's cost is per datagram, so packets for one (owner, shard) share one. Between relays it is packets for one core and
 //! shard, whichever owner they are for: a trunk to an owner in another cluster has no datagrams of its own, its records travel
-//! with those of its lane. Which relay a lane leads to is looked up when a datagram is opened, so that a fail-over costs nothing. Nothing is copied: a waiting record is a
-//! few numbers that say where its bytes lie in a receive buffer. The tag is computed while records arrive, and the sequence
-//! number is taken when a datagram is opened, because the tag covers it; datagrams of different trunks may therefore leave
-//! in another order than their numbers, by far less than the receiver's replay window.
+//! with those of its lane. Which relay a lane leads to is looked up when a datagram is opened, so that a fail-over costs
+//! nothing. Nothing is copied: a waiting record is a few numbers that say where its bytes lie in a receive buffer. The tag is
+//! computed while records arrive, and the sequence number is taken when a datagram is opened, because the tag covers it;
+//! datagrams of different trunks may therefore leave in another order than their numbers, by far less than the receiver's
+//! replay window.
 //!
 //! Trunks are counted by the claims that name them, and a free one is given to the next owner; an id carries a generation,
 //! so that a stale one is noticed. Open datagrams stand in a queue by age, and closed ones in a queue of their own: no call
@@ -269,12 +270,15 @@ impl Trunks {
             Ride::Own(hop) if straight => (id.slot, hop),
             ride => self.ride(id.slot, ride, counters)?,
         };
-        let limit = self.owners.limit(hop);
+        let mut limit = self.owners.limit(hop);
         if let Some(open) = &self.trunks[usize::from(slot)].open
             && (open.len + len > limit || open.records == RECORDS_PER_DATAGRAM)
         {
             // The trunk is needed on, even if its last claim has just ended.
             self.seal(slot, counters);
+            // What is opened now goes where the lane leads now. A lane is held by the trunks that ride with it: it stays.
+            let hop = self.hop(slot)?;
+            limit = self.owners.limit(hop);
         }
         let node = self.free_node;
         self.free_node = self.nodes[node as usize].next;
@@ -421,8 +425,7 @@ impl Trunks {
         leader.map(|(_, relay)| OwnerAddr::new(relay.core(lane.core).get()))
     }
 
-    /// The trunk in whose datagrams a record between relays travels, and the number of the address that they go to. A lane that
-    /// has none open turns to the relay that leads now.
+    /// The trunk in whose datagrams a record between relays travels, and the number of the address that they go to.
     #[cold]
     fn ride(
         &mut self,
@@ -434,24 +437,33 @@ impl Trunks {
             Ride::Own(_) => slot,
             Ride::With(lane) => lane,
         };
+        let hop = self.hop(slot)?;
+        if let Lead::Lane(_) = self.trunks[usize::from(slot)].target.lead {
+            counters.uplink_records += 1;
+            counters.beyond_records += 1;
+        } else {
+            counters.back_records += 1;
+        }
+        Ok((slot, hop))
+    }
+
+    /// The number of the address that a trunk's datagrams go to. A lane that has none open turns to the relay that leads now.
+    fn hop(&mut self, slot: u16) -> Result<u16, Reason> {
         let trunk = &self.trunks[usize::from(slot)];
         let Ride::Own(hop) = trunk.ride else {
             unreachable!("what others ride with has datagrams of its own");
         };
         let Lead::Lane(lane) = trunk.target.lead else {
-            counters.back_records += 1;
-            return Ok((slot, hop));
+            return Ok(hop);
         };
         let leader = self.leader(lane).ok_or(Reason::RelayGone)?;
-        counters.uplink_records += 1;
-        counters.beyond_records += 1;
         if trunk.open.is_some() || self.owners.address(hop) == leader {
-            return Ok((slot, hop));
+            return Ok(hop);
         }
         self.owners.release(hop);
         let hop = self.owners.acquire(leader);
         self.trunks[usize::from(slot)].ride = Ride::Own(hop);
-        Ok((slot, hop))
+        Ok(hop)
     }
 
     /// A trunk that no claim names goes when nothing waits on it any more.

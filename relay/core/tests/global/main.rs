@@ -364,6 +364,24 @@ fn a_reload_adds_a_cluster_and_takes_one_away() {
     assert_clean(&mut net);
 }
 
+#[test]
+fn a_datagram_that_opens_behind_a_full_one_goes_to_the_relay_that_leads_now() {
+    let mut net = Net::world();
+    let (call, from) = (far(7, OWNER, 3), client("203.0.113.9:40000"));
+    uplink(&mut net, INGRESS, from, &call.requests.good);
+    // Two of these do not fit one datagram of Ethernet's size.
+    let mut packet = rtp(1);
+    packet.resize(1_000, 7);
+    assert_eq!(net.client(INGRESS, 0, from, &packet), None);
+    let first = "{ address = \"10.2.0.1\", cores = 2 }, ";
+    let now = net.now;
+    let changed = peers(&FLEET.replace(first, ""), 1);
+    net.node(INGRESS).router.set_peers(now, changed);
+    assert_eq!(net.client(INGRESS, 0, from, &packet), None);
+    let by: Vec<_> = net.run().0.iter().map(|got| got.from.ip()).collect();
+    assert_eq!(by, ["10.2.0.1:0", "10.2.0.2:0"].map(|at| hop(at).ip()));
+}
+
 /// The cluster's relay serves the address, too; a packet that names no session moves the flow there as a check does.
 #[test]
 fn a_packet_without_a_ufrag_takes_the_way_back_over_as_a_check_does() {

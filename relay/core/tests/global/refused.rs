@@ -180,6 +180,25 @@ fn what_comes_down_with_an_owner_is_taken_from_relays_of_other_clusters_alone() 
     assert_eq!(claims(&mut net, INGRESS, from), vec![(call.who, false)]);
 }
 
+/// All records of a datagram are decided before they are packed.
+#[test]
+fn a_record_whose_claim_a_later_one_of_its_datagram_ends_is_dropped_and_counted() {
+    let mut net = Net::world();
+    let to = core_of(&client("203.0.113.9:40000"));
+    // Three sessions of three owners at one address, which holds two: the third takes the place of the first.
+    let owners = ["10.2.9.1:5000", "10.2.9.2:5000", "10.2.9.3:5000"];
+    let headers = [1, 2, 3].map(|n: u32| relayed(n, Some(owners[n as usize - 1])));
+    let records = headers.each_ref().map(|header| (*header, &b"packet"[..]));
+    let bytes = net.datagram(BootId::of_relay(9), ShardId(0), &records);
+    net.inject(hop(INGRESS), hop(to), bytes);
+    let mut reached: Vec<_> = net.run().0.iter().map(|got| got.owner).collect();
+    reached.sort();
+    assert_eq!(reached, [1, 2].map(|at| OwnerAddr::new(socket(owners[at]))));
+    assert_eq!(net.drops(to, Reason::TrunkGone), 1);
+    net.pass(40_000);
+    assert_clean(&mut net);
+}
+
 #[test]
 fn a_datagram_that_is_sent_back_to_its_relay_is_refused() {
     let mut net = Net::world();
