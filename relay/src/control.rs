@@ -1,12 +1,12 @@
 //! What other threads may tell a core, and what cores tell each other: never on the packet path, looked at once a turn.
 //!
 //! A core shares nothing with another while it moves packets. Here is the little that it must share all the same: a stop
-//! flag, a new keyring, a new list of relays, and notes about clients whose downlink came to the wrong core (after a restart with another number
-//! of cores, until the next uplink packet). A turn reads a few words of memory that hardly ever change.
+//! flag, a new keyring, a new list of relays, and notes about clients whose downlink came to the wrong core (after a restart
+//! with another number of cores, until the next uplink packet). A turn reads a few words of memory that hardly ever change.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use firsthop_relay_core::PeerList;
 use firsthop_shared::address::{Hop, ShardId};
@@ -33,9 +33,7 @@ pub struct Note {
 #[derive(Debug)]
 pub struct CoreControl {
     stop: AtomicBool,
-    /// Counts keyrings; a core that has seen another number takes the new one.
-    generation: AtomicU64,
-    keyring: Mutex<Arc<DataKeyring>>,
+    keyring: Latest<DataKeyring>,
     peers: Latest<PeerList>,
     notes: SyncSender<Note>,
     order: Order,
@@ -47,7 +45,7 @@ pub struct CoreControl {
 pub struct Mailbox {
     control: Arc<CoreControl>,
     notes: Receiver<Note>,
-    seen: u64,
+    keyring_seen: u64,
     peers_seen: u64,
 }
 
@@ -58,8 +56,7 @@ impl CoreControl {
         let (notes, inbox) = sync_channel(NOTES_MAX);
         let control = Arc::new(Self {
             stop: AtomicBool::new(false),
-            generation: AtomicU64::new(0),
-            keyring: Mutex::new(keyring),
+            keyring: Latest::new(keyring),
             peers: Latest::new(Arc::default()),
             notes,
             order: Order::default(),
@@ -68,7 +65,7 @@ impl CoreControl {
         let mailbox = Mailbox {
             control: Arc::clone(&control),
             notes: inbox,
-            seen: 0,
+            keyring_seen: 0,
             peers_seen: 0,
         };
         (control, mailbox)
@@ -95,8 +92,7 @@ impl CoreControl {
 
     /// Gives the core a reloaded keyring.
     pub fn set_keyring(&self, keyring: Arc<DataKeyring>) {
-        *self.keyring.lock().unwrap_or_else(PoisonError::into_inner) = keyring;
-        self.generation.fetch_add(1, Ordering::Release);
+        self.keyring.set(keyring);
         self.wake.wake();
     }
 
@@ -146,17 +142,7 @@ impl Mailbox {
 
     /// The new keyring, once for each.
     pub fn keyring(&mut self) -> Option<Arc<DataKeyring>> {
-        let generation = self.control.generation.load(Ordering::Acquire);
-        if generation == self.seen {
-            return None;
-        }
-        self.seen = generation;
-        let keyring = self
-            .control
-            .keyring
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(&keyring))
+        self.control.keyring.newer(&mut self.keyring_seen)
     }
 
     /// The new list of other clusters' relays, once for each.

@@ -51,7 +51,7 @@ pub struct Shard {
     ring: Ring,
     mailbox: Mailbox,
     /// The controls of all cores, this one's too, by number.
-    peers: Vec<Arc<CoreControl>>,
+    cores: Vec<Arc<CoreControl>>,
     /// Its end of the flow cache, if there is one.
     cache: Option<CoreCache>,
     published: Arc<Published>,
@@ -92,7 +92,7 @@ pub struct ShardParts {
     /// What others tell it.
     pub mailbox: Mailbox,
     /// How it tells others.
-    pub peers: Vec<Arc<CoreControl>>,
+    pub cores: Vec<Arc<CoreControl>>,
     /// Its end of the flow cache, when the router has one.
     pub cache: Option<CoreCache>,
     /// Where its counters are seen.
@@ -119,7 +119,7 @@ impl Shard {
             router: parts.router,
             ring: parts.ring,
             mailbox: parts.mailbox,
-            peers: parts.peers,
+            cores: parts.cores,
             cache: parts.cache,
             published: parts.published,
             waiting: Waiting::new(parts.spin, Micros(0)),
@@ -389,7 +389,7 @@ impl Shard {
                     shard,
                     record: record.header,
                 };
-                if !self.peers[usize::from(core)].note(note) {
+                if !self.cores[usize::from(core)].note(note) {
                     self.router.count(Reason::NoteRefused);
                 }
             }
