@@ -25,13 +25,14 @@ use firsthop_relay::shard::{PublicPath, Shard, ShardParts};
 use firsthop_relay::sockets;
 use firsthop_relay::wake::Wake;
 use firsthop_relay_core::{
-    CacheConfig, IngressPath, Micros, Router, RouterConfig, Seeds, Steering, Transport,
+    CacheConfig, IngressPath, Micros, PeerList, Router, RouterConfig, Seeds, Steering, Transport,
 };
-use firsthop_shared::address::{ClusterId, IngressId, Networks};
+use firsthop_shared::address::{BootId, ClusterId, IngressId, Networks, OwnerAddr};
+use firsthop_shared::fleet::Fleet;
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 
-use crate::testbed::owner::Owner;
+use crate::testbed::owner::{Arrived, Owner, record};
 use crate::testbed::redis::Redis;
 use crate::testbed::{Client, Testbed, check_with, keyring, rtp, until};
 
@@ -76,6 +77,9 @@ static ALLOCATOR: Counting = Counting;
 
 const CLIENTS: u8 = 100;
 const ROUNDS: u32 = 50;
+
+/// Clients with a call in another cluster, and as many clients there with a call here.
+const NEIGHBOURS: u8 = 20;
 
 /// Rounds in which clients send checks too.
 const CHECKED_ROUNDS: u32 = 8;
@@ -163,13 +167,14 @@ impl Core {
             transport: Transport::Udp,
             ipv6: path.ipv6,
         }];
-        config.pending = 2 * u32::from(limits::PUBLIC_BUFFERS);
+        config.pending = limits::PENDING_RECORDS;
+        config.peers = Neighbour::list(testbed, &config.internal);
         config.cache = cache.map(|_| CacheConfig { questions: 10_000 });
         let cache = cache.map(|cache| cache.enter(std::slice::from_ref(&control)).remove(0));
         let polls = Arc::new(Polls::default());
         let (armed_in, armed) = channel();
         let thread = {
-            let (polls, peers) = (Arc::clone(&polls), vec![Arc::clone(&control)]);
+            let (polls, cores) = (Arc::clone(&polls), vec![Arc::clone(&control)]);
             std::thread::spawn(move || {
                 let start = Instant::now();
                 let router = Router::new(&config, keys, Micros(0)).expect("a router");
@@ -180,7 +185,7 @@ impl Core {
                         ring: Ring::new(sockets.public, sockets.internal, wake_fd, size)
                             .expect("a ring"),
                         mailbox,
-                        peers,
+                        cores,
                         cache,
                         published: Arc::new(Published::new()),
                         public: vec![path],
@@ -251,6 +256,125 @@ struct Calls {
     proven: bool,
     /// With the check of each one's session.
     clients: Vec<(Client, Vec<u8>)>,
+    neighbour: Neighbour,
+}
+
+/// A relay of another cluster, as the core sees it: it leads to an owner there, and has clients whose owner is here.
+struct Neighbour {
+    core: SocketAddr,
+    /// What it sends down, for the owner in its cluster, and what it receives.
+    down: Owner,
+    /// What it sends up, for its clients.
+    up: Owner,
+    /// Clients of the core with a call in that cluster, and each one's check.
+    away: Vec<(Client, Vec<u8>)>,
+    /// Records of its own clients, for an owner here.
+    clients: Vec<RecordHeader>,
+}
+
+impl Neighbour {
+    fn address(testbed: &Testbed) -> SocketAddr {
+        SocketAddr::new(testbed.ip(2), 4000)
+    }
+
+    /// The list that the core has of other clusters' relays.
+    fn list(testbed: &Testbed, internal: &Networks) -> Arc<PeerList> {
+        let text = format!(
+            "[[cluster]]\nid = 1\nname = \"here\"\n[[cluster]]\nid = 2\nname = \"there\"
+             relays = [{{ address = \"{}\", cores = 1 }}]\n[[ingress]]\nid = 0\nipv4 = \"{}\"\n",
+            Self::address(testbed).ip(),
+            testbed.public(0)
+        );
+        let fleet = Fleet::parse(&text).expect("a fleet");
+        Arc::new(PeerList::new(&fleet, ClusterId(1), internal).0)
+    }
+
+    /// Its clients' owner is `here`, of this shard.
+    fn new(testbed: &Testbed, here: SocketAddr, shard: u8) -> Self {
+        let socket = UdpSocket::bind(Self::address(testbed)).expect("its address");
+        let second = socket.try_clone().expect("a second handle");
+        let boot = 0x0bad_0000 + u32::from(shard);
+        let there = testbed.owner_address(9);
+        let away = (0..NEIGHBOURS).map(|session| {
+            let check = testbed.check_in(2, there, shard, 1_000 + u32::from(session));
+            (testbed.client(session), check)
+        });
+        let clients = (0..NEIGHBOURS).map(|session| RecordHeader {
+            owner: Some(OwnerAddr::new(here)),
+            ..record(
+                SocketAddr::new(testbed.ip(250), 20_000 + u16::from(session)),
+                1,
+                2_000 + u32::from(session),
+            )
+        });
+        Self {
+            core: testbed.relay_internal(0),
+            away: away.collect(),
+            clients: clients.collect(),
+            down: Owner::with_socket(socket, shard).with_boot(BootId::of_owner(boot)),
+            up: Owner::with_socket(second, shard).with_boot(BootId::of_relay(boot)),
+        }
+    }
+
+    /// Receives as many packets. Answers what it receives, when it shall, and questions in any case.
+    fn receive(&mut self, packets: usize, answered: bool) {
+        let mut missing = packets;
+        while missing > 0 {
+            let arrived = self.down.receive();
+            let question = arrived.records[0].0.kind == RecordKind::Keepalive;
+            if !question {
+                missing -= arrived.records.len();
+            }
+            if question || answered {
+                answer(&mut self.down, &arrived, false);
+            }
+        }
+    }
+
+    /// Each client of the core sends a packet to the other cluster, and receives it again; then each client there to here.
+    fn exchange(
+        &mut self,
+        relay: SocketAddr,
+        owner: &mut Owner,
+        packet: impl Fn(&[u8]) -> Vec<u8>,
+    ) {
+        for (client, check) in &self.away {
+            client.send(relay, &packet(check));
+        }
+        self.receive(self.away.len(), true);
+        for (client, _) in &self.away {
+            client.receive();
+        }
+        let packet = rtp(3);
+        let records: Vec<_> = self
+            .clients
+            .iter()
+            .map(|header| (*header, &packet[..]))
+            .collect();
+        self.up.send(self.core, &records);
+        answer_all(owner, records.len(), false);
+        self.receive(records.len(), false);
+    }
+}
+
+/// Sends what arrived back to where it came from, which is a proof when it says so.
+fn answer(owner: &mut Owner, arrived: &Arrived, proven: bool) {
+    let records: Vec<_> = arrived
+        .records
+        .iter()
+        .map(|(header, payload)| (RecordHeader { proven, ..*header }, &payload[..]))
+        .collect();
+    owner.send(arrived.from, &records);
+}
+
+/// Receives so many records at an owner, and sends them back.
+fn answer_all(owner: &mut Owner, records: usize, proven: bool) {
+    let mut missing = records;
+    while missing > 0 {
+        let arrived = owner.receive();
+        missing -= arrived.records.len();
+        answer(owner, &arrived, proven);
+    }
 }
 
 impl Calls {
@@ -265,6 +389,7 @@ impl Calls {
             relay: testbed.public(0),
             owner: Owner::with_socket(socket, number),
             proven,
+            neighbour: Neighbour::new(testbed, address, number),
             clients: (0..CLIENTS).map(client).collect(),
         }
     }
@@ -275,20 +400,11 @@ impl Calls {
         for (client, check) in &self.clients {
             client.send(self.relay, &packet(check));
         }
-        let mut missing = self.clients.len();
-        while missing > 0 {
-            let arrived = self.owner.receive();
-            missing -= arrived.records.len();
-            let records: Vec<_> = arrived
-                .records
-                .iter()
-                .map(|(header, payload)| (RecordHeader { proven, ..*header }, &payload[..]))
-                .collect();
-            self.owner.send(arrived.from, &records);
-        }
+        answer_all(&mut self.owner, self.clients.len(), proven);
         for (client, _) in &self.clients {
             client.receive();
         }
+        self.neighbour.exchange(self.relay, &mut self.owner, packet);
     }
 
     /// The owner ends the sessions of all clients.
@@ -433,7 +549,7 @@ fn allocates_nothing(testbed: &Testbed, cached: Option<(&FlowCache, &Redis)>) {
     );
     let per_poll = |counted: &Counted| counted.allocations as f64 / counted.polls as f64;
     // However many polls a slow machine needs for the packets: what the polls themselves do not explain is next to nothing.
-    let packets = f64::from(ROUNDS * 2 * 2 * u32::from(CLIENTS));
+    let packets = f64::from(ROUNDS * 2 * 2 * u32::from(CLIENTS + 2 * NEIGHBOURS));
     let for_packets = loaded.allocations as f64 - loaded.polls as f64 * per_poll(&idle);
     assert!(
         for_packets < packets / 20.0,

@@ -14,16 +14,19 @@ use crate::testbed::{PATIENCE, receive_from, rtp, rtp_number};
 struct Impostor<'a> {
     socket: UdpSocket,
     world: &'a World,
+    /// The core that it speaks to.
+    to: SocketAddr,
     sequence: u32,
 }
 
 impl<'a> Impostor<'a> {
-    fn at(world: &'a World, address: SocketAddr) -> Self {
+    fn at(world: &'a World, address: SocketAddr, to: SocketAddr) -> Self {
         let socket = UdpSocket::bind(address).expect("an address of the internal network");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         Self {
             socket,
             world,
+            to,
             sequence: 0,
         }
     }
@@ -39,15 +42,14 @@ impl<'a> Impostor<'a> {
         ));
         let key = self.world.testbed.keyring().active();
         let bytes = builder.finish(key, ShardId(0), boot, self.sequence);
-        let to = self.world.internal(FIRST, 0);
-        self.socket.send_to(bytes, to).expect("sent");
+        self.socket.send_to(bytes, self.to).expect("sent");
     }
 
     /// The next datagram: whether it goes down, and its records.
     fn receive(&self) -> (bool, Vec<(RecordHeader, Vec<u8>)>) {
         let mut buffer = [0; TRUNK_DATAGRAM_MAX];
         let (len, from) = receive_from(&self.socket, &mut buffer).expect("a datagram");
-        assert_eq!(from, self.world.internal(FIRST, 0));
+        assert_eq!(from, self.to);
         let datagram =
             trunk::open(self.world.testbed.keyring(), &buffer[..len]).expect("it verifies");
         let records = datagram.records();
@@ -74,12 +76,16 @@ fn a_cluster_relay_answers_and_serves_the_relays_of_its_fleet_and_nobody_else() 
     };
 
     // From an address that is inside and in no list.
-    let mut stranger = Impostor::at(&world, SocketAddr::new(world.testbed.ip(7), 4000));
+    let mut stranger = Impostor::at(
+        &world,
+        SocketAddr::new(world.testbed.ip(7), 4000),
+        world.internal(FIRST, 0),
+    );
     stranger.send(&[(keepalive, b"are you there?")]);
     stranger.send(&[(packet, &rtp(1))]);
     relay.wait_drops("peer_unknown", 2);
 
-    let mut peer = Impostor::at(&world, world.internal(SOCKET, 0));
+    let mut peer = Impostor::at(&world, world.internal(SOCKET, 0), world.internal(FIRST, 0));
     peer.send(&[(keepalive, b"are you there?")]);
     let (down, records) = peer.receive();
     assert!(down, "an answer is no question");
@@ -132,6 +138,49 @@ fn a_cluster_relay_answers_and_serves_the_relays_of_its_fleet_and_nobody_else() 
     };
     assert_eq!(records, vec![(expected, rtp(3))]);
     relay.stop();
+}
+
+#[test]
+fn a_relay_for_clients_alone_takes_nothing_from_others_and_serves_its_own() {
+    let world = World::new();
+    let ingress = world.testbed.relay(&[("--role", "ingress".to_owned())]);
+    let mut owner = world.owner();
+    let client = world.testbed.client(0);
+    // A socket where the fleet has the other cluster's relay.
+    let mut peer = Impostor::at(&world, world.internal(FIRST, 0), world.internal(1, 0));
+    let packet = RecordHeader {
+        owner: Some(OwnerAddr::new(owner.address())),
+        ..record(client.address(), 0, 7)
+    };
+    let keepalive = RecordHeader {
+        kind: RecordKind::Keepalive,
+        owner: None,
+        ..packet
+    };
+    peer.send(&[(keepalive, b"are you there?")]);
+    peer.send(&[(packet, &rtp(1))]);
+    ingress.wait_drops("peer_role", 2);
+    assert!(owner.is_empty());
+
+    let public = world.testbed.public(0);
+    client.send(public, &world.testbed.check(owner.address(), 0, 8));
+    let (hop, header, _) = owner.receive_one();
+    assert_eq!(hop, world.internal(1, 0));
+    owner.send(hop, &[(proven(&header), &rtp(2))]);
+    assert_eq!(client.receive(), (public, rtp(2)));
+
+    // And what is for the other cluster goes there, behind questions that it asks; an answer was not among them.
+    client.send(public, &world.check(&owner, 9));
+    loop {
+        let (down, records) = peer.receive();
+        assert!(!down);
+        if records[0].0.kind == RecordKind::Packet {
+            let named = records[0].0.owner;
+            assert_eq!(named, Some(OwnerAddr::new(owner.address())));
+            break;
+        }
+    }
+    ingress.stop();
 }
 
 #[test]

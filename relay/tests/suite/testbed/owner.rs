@@ -47,6 +47,11 @@ impl Owner {
         self.socket.local_addr().expect("the owner's address")
     }
 
+    /// Sends under another boot id: one with the name of a relay's way, or of a second sender on the same socket.
+    pub(crate) fn with_boot(self, boot: BootId) -> Self {
+        Self { boot, ..self }
+    }
+
     /// Uses another keyring for what it sends and opens.
     pub(crate) fn set_keyring(&mut self, keyring: DataKeyring) {
         self.keyring = keyring;
