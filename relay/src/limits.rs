@@ -30,8 +30,9 @@ pub const INTERNAL_BUFFERS: u16 = 128;
 /// records get when they go on to other relays. They are longer than those that they came with.
 pub const INTERNAL_BUFFER_LEN: usize = 15 * 1_024;
 
-/// Records that may wait in trunk datagrams: all that the receive buffers can hold, because a turn that cannot send them leaves
-/// them to the next. A public buffer waits in two when two sessions claim its address, an internal one in as many as a datagram has.
+/// Records that may wait in trunk datagrams: all that the receive buffers can hold, because a turn that cannot send them
+/// leaves them to the next. A public buffer waits in two when two sessions claim its address, an internal one in as many as a
+/// datagram has.
 pub const PENDING_RECORDS: u32 = CLAIMS_PER_FLOW as u32 * PUBLIC_BUFFERS as u32
     + INTERNAL_BUFFERS as u32 * TRUNK_RECORDS_MAX as u32;
 

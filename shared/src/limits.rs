@@ -32,9 +32,9 @@ pub const REPLAY_WINDOW: u32 = 1_024;
 /// How many trunk senders (boot ids) a receiver remembers: every owner's worker that a relay core may serve, with room for
 /// those that restarted. One that has been silent makes room.
 ///
-/// Relays of other clusters count, too. Their cores ask a relay's first core, and each of them that sends it records is a sender
-/// at the core that these reach; what answers and what owners send by these relays is a second one for each. So it is enough for
-/// 1,024 cores of other clusters in both ways beside 6,144 owners' workers and restarts; with more, windows of silent senders go.
+/// Relays of other clusters count, too. Their cores ask a relay's first core, and each of them that sends it records is a
+/// sender at the core that these reach; what answers, and what passes an owner's records on, is a second one. So it is enough
+/// for 1,024 cores of other clusters beside 6,144 workers of owners, restarts included; with more, windows of silent ones go.
 pub const REPLAY_SENDERS: usize = 8_192;
 
 /// How long a flow without packets is kept, in seconds.

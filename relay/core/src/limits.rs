@@ -27,14 +27,14 @@ pub const PROVISIONAL_SHARE: u32 = 4;
 /// How many claims one flow can hold: the sessions that a packet without a ufrag is sent to.
 pub const CLAIMS_PER_FLOW: usize = 2;
 
-/// Owner workers (owner, shard) that one core can send to at a time, unless set. Of another cluster's workers each takes as many as
-/// the cluster's relay has cores, because a client's address selects the core there: 1,000 workers behind a relay of 8 cores are
-/// 8,000. The lanes to relays of other clusters and the ways back to relays of clients count, too: one for each of their cores and
-/// each number that a worker has.
+/// Owner workers (owner, shard) that one core can send to at a time, unless set. Of another cluster's workers each takes as many
+/// as the cluster's relay has cores, because a client's address selects the core there: 1,000 workers behind a relay of 8 cores
+/// are 8,000. The lanes to relays of other clusters and the ways back to relays of clients count, too: one for each of their
+/// cores and each number that a worker has.
 pub const TRUNKS_DEFAULT: u16 = 8_192;
 
-/// Records that wait in open and ready datagrams, unless set. Whoever has the receive buffers sets what these can hold: records of
-/// clients' packets, one for each claim of their flow, and all that the datagrams of other relays and owners carry.
+/// Records that wait in open and ready datagrams, unless set. Whoever has the receive buffers sets what these can hold: records
+/// of clients' packets, one for each claim of their flow, and all that the datagrams of other relays and owners carry.
 pub const PENDING_DEFAULT: u32 = 16_384;
 
 /// Records in one trunk datagram at the most, and so pieces per datagram.

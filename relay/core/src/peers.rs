@@ -7,7 +7,8 @@
 //! is known.
 //!
 //! Every core asks for itself, and so shares nothing. A relay is asked at its first core, since a core that is lost takes the
-//! others with it; and whatever number of cores the file gives it while it is changed, it has a first one. Nothing here scans more than the fleet's relays, and that only when one has fallen silent.
+//! others with it; and whatever number of cores the file gives it while it is changed, it has a first one. Nothing here scans
+//! more than the fleet's relays, and that only when one has fallen silent.
 
 mod list;
 
@@ -72,7 +73,8 @@ pub(crate) struct Question {
 pub(crate) struct Turned {
     /// Whether another relay leads to any cluster now.
     pub(crate) leaders: bool,
-    /// For how many clusters a relay took over from one that had answered. At the start whoever answers first leads: that is none.
+    /// For how many clusters a relay took over from one that had answered. At the start whoever answers first leads: none has
+    /// failed then.
     pub(crate) fail_overs: u64,
 }
 

@@ -106,7 +106,7 @@ reasons! {
     /// An internal datagram that this core itself wrote: somebody sent it back.
     TrunkReflected = "trunk_reflected",
     /// An internal datagram of a relay that the fleet does not list for another cluster, or a record for a client of one that it
-    /// does not list any more.
+    /// lists no more.
     PeerUnknown = "peer_unknown",
     /// An internal datagram of another relay, to one that takes none (`--role ingress`).
     PeerRole = "peer_role",

@@ -182,9 +182,9 @@ impl Router {
 
     /// Puts a record that goes on on its trunk.
     ///
-    /// All records of a datagram may be decided first and packed then, in their order, before anything else changes the router. A
-    /// record's claim may have ended in between, by a later record of the same datagram: if that took the trunk along, the record is
-    /// dropped and counted, as [`Reason::TrunkGone`].
+    /// All records of a datagram may be decided first and packed then, in their order, before anything else changes the
+    /// router. A record's claim may have ended in between, by a later record of the same datagram: if that took the trunk
+    /// along, the record is dropped and counted, as [`Reason::TrunkGone`].
     ///
     /// `frame` is the receive buffer and `payload` the record's in it. A header for an owner is written in place, where a longer
     /// one stood. One for a relay is longer than what stands before the payload, and goes to `side`, which is moved behind it:

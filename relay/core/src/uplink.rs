@@ -295,9 +295,7 @@ impl Router {
             routes,
         })
     }
-}
 
-impl Router {
     /// The client of a flow that another relay had brought sends its packets here now: records go to it straight.
     #[cold]
     fn bring_home(&mut self, found: Found) {
