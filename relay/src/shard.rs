@@ -191,16 +191,15 @@ impl Shard {
         // 3. Receives: decide, write record headers in place, append to trunks; records from owners go to their clients.
         self.handle_received(now);
 
-        // 4. Queue the trunks that are due, and arm receives that ended. A turn that found little was all there is, unless a
-        //    receive ended in it (as an empty datagram ends it): then nothing is gained by waiting for more. Nor may waiting
-        //    records hold the buffers that receives need.
-        //    Nor does a core wait for company that receives no more.
+        // 4. Ask other relays, before trunks take the last slots; queue the trunks that are due; arm receives that ended. A turn
+        //    that found little was all there is, unless a receive ended in it (as an empty datagram ends it): then nothing is
+        //    gained by waiting for more. Nor may waiting records hold the buffers that receives need. Nor does a core wait for
+        //    company that receives no more.
         let idle = !self.ring.receiving()
             || (count < limits::BUSY_RECEIVES && self.ring.all_armed())
             || self.ring.public_buffers_free() < limits::BUFFERS_LOW_PERCENT
             || self.ring.internal_buffers_free() < limits::BUFFERS_LOW_PERCENT;
         self.router.flush(now, idle);
-        // Other relays are asked first: trunks take every slot that is left while the core is saturated.
         self.ask_peers(now);
         let unsent = self.send_trunks(now);
         self.ring.arm();
