@@ -1,5 +1,6 @@
 //! The Global Relay: relays of two clusters, whole datagrams between them, on virtual time.
 
+mod cached;
 mod net;
 mod random;
 mod refused;
