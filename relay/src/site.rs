@@ -55,20 +55,22 @@ impl Site {
             warn!(cluster = %relay.cluster, relay = %relay.entry.address,
                   "this relay of the fleet is outside of --internal-networks: nothing is sent to it or taken from it");
         }
+        // Only relays of other clusters go by that list.
+        let read = !peers.relays().is_empty();
         match self.listed(fleet) {
-            Listed::Otherwise(listed) => {
+            Listed::Otherwise(listed) if read => {
                 warn!(cluster = %self.cluster, relay = %self.entry.address,
                       listed = ?(listed.port, listed.cores, listed.seed),
                       actual = ?(self.entry.port, self.entry.cores, self.entry.seed),
                       "the fleet lists this relay with another port, number of cores or seed: \
                        correct it, or relays of other clusters miss it");
             }
-            Listed::Nowhere if !peers.relays().is_empty() => {
+            Listed::Nowhere if read => {
                 warn!(cluster = %self.cluster, relay = %self.entry.core(0),
                       "the fleet does not list this relay in its cluster: \
                        those of other clusters send nothing to it, and take nothing from it");
             }
-            Listed::Nowhere | Listed::Right => {}
+            Listed::Otherwise(_) | Listed::Nowhere | Listed::Right => {}
         }
         Arc::new(peers)
     }
