@@ -10,12 +10,13 @@ use anyhow::Context as _;
 use firsthop_relay::config::{Config, Settings};
 use firsthop_relay::limits::{ADMIN, FILES_PER_CORE};
 use firsthop_relay::relay::{Relay, RelayError};
-use firsthop_service::{open_files, settings};
+use firsthop_service::{file_size, open_files, settings};
 use tracing::info;
 
 const PROGRAM: &str = "relay";
 
 fn main() -> ExitCode {
+    file_size::outlive_limit();
     let settings: Settings = match settings::of_process(PROGRAM) {
         Ok(settings) => settings,
         Err(ended) => return ended,
@@ -68,6 +69,6 @@ fn run(relay: &mut Relay, public: &[String], processors: &[usize]) -> anyhow::Re
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("relay: {error:#}");
+    settings::say(PROGRAM, &format!("{error:#}"));
     ExitCode::FAILURE
 }

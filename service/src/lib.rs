@@ -2,13 +2,14 @@
 //!
 //! - [`settings`]: the command line and the environment, errors in one line, the log, the exit status;
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs;
-//! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open;
+//! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
 //! - [`limits`]: the bounds that all servers have in common.
 //!
 //! It decides nothing about calls or packets, and depends on no other member of the workspace than `firsthop-shared`, which stays
 //! without a runtime. The relay uses it on its admin thread alone, never on a packet core.
 
 pub mod body;
+pub mod file_size;
 pub mod files;
 pub mod limits;
 pub mod open_files;

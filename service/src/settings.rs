@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -115,8 +115,13 @@ pub fn of_process<P: Parser>(program: &str) -> Result<P, ExitCode> {
 /// Says in one line why the program does not start, and returns the exit status for it.
 #[must_use]
 pub fn refuse(program: &str, error: &dyn fmt::Display) -> ExitCode {
-    eprintln!("{program}: {}", on_one_line(&error.to_string()));
+    say(program, &on_one_line(&error.to_string()));
     ExitCode::from(BAD_SETTING)
+}
+
+/// Says on standard error why the program ends, if that takes a line: the exit status says so too.
+pub fn say(program: &str, why: &str) {
+    let _ = writeln!(io::stderr(), "{program}: {why}");
 }
 
 /// Says what clap says about a bad command line in our form.
@@ -216,6 +221,8 @@ impl Log {
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(io::stderr)
+            // It would say on standard error that standard error takes no more, and panic over that: a full disk would end the program.
+            .log_internal_errors(false)
             .with_ansi(io::stderr().is_terminal());
         match self.format {
             LogFormat::Text => log.init(),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use firsthop_service::file_size;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
@@ -28,6 +29,7 @@ use tokio::time::{MissedTickBehavior, interval};
 const PROGRAM: &str = "signaling";
 
 fn main() -> ExitCode {
+    file_size::outlive_limit();
     let settings: Settings = match settings::of_process(PROGRAM) {
         Ok(settings) => settings,
         Err(ended) => return ended,
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
         Err(error) => match error.downcast_ref::<SettingError>() {
             Some(error) => settings::refuse(PROGRAM, error),
             None => {
-                eprintln!("{PROGRAM}: {error:#}");
+                settings::say(PROGRAM, &format!("{error:#}"));
                 ExitCode::FAILURE
             }
         },

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
-use firsthop_service::{files, server};
+use firsthop_service::{file_size, files, server};
 use firsthop_shared::address::ShardId;
 use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 const PROGRAM: &str = "transceiver";
 
 fn main() -> ExitCode {
+    file_size::outlive_limit();
     let args: Args = match settings::of_process(PROGRAM) {
         Ok(args) => args,
         Err(ended) => return ended,

@@ -1,5 +1,6 @@
 //! A core that stands still, so that another process can take its place or it can go on, and no packet is lost either way.
 
+use std::io::ErrorKind;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
@@ -83,6 +84,14 @@ impl Shard {
             self.router.export(self.now(), &mut file)?;
             Ok::<_, std::io::Error>(file)
         };
-        write().map_err(|error| format!("cannot write its flows: {error}"))
+        write().map_err(|error| {
+            let fix = match error.kind() {
+                ErrorKind::FileTooLarge => {
+                    " (raise the limit of file sizes: ulimit -f, LimitFSIZE=)"
+                }
+                _ => "",
+            };
+            format!("cannot write its flows: {error}{fix}")
+        })
     }
 }

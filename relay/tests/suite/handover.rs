@@ -1,6 +1,7 @@
 //! Hot restart, between real processes: no packet is lost, and when anything goes wrong the serving relay goes on.
 
 mod fake;
+mod file_size;
 mod load;
 mod recalling;
 mod refused;

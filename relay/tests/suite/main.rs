@@ -10,6 +10,7 @@ mod drops;
 mod global;
 mod handover;
 mod healing;
+mod log;
 mod rebuild;
 mod ring;
 mod routing;

@@ -10,7 +10,7 @@ use firsthop_shared::address::{ClientAddr, IngressId, SessionId};
 use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
 use crate::testbed::owner::{Owner, record};
-use crate::testbed::process::RelayProcess;
+use crate::testbed::process::{self, RelayProcess};
 use crate::testbed::{
     Client, PATIENCE, Testbed, dtls, need_two_processors, rtp, rtp_number, stun_response, until,
 };
@@ -68,7 +68,7 @@ impl World {
     /// A second ingress relay, which serves public address 1.
     fn second_ingress(&self) -> RelayProcess {
         let settings = self.settings(6, &[("--listen", self.testbed.public(1).to_string())]);
-        RelayProcess::ready(&settings, self.admin(6))
+        RelayProcess::ready(process::command(&settings), self.admin(6))
     }
 
     /// A relay of the second cluster.
@@ -81,7 +81,7 @@ impl World {
             .find(|(name, _)| *name == "--cluster")
             .expect("a setting of every relay")
             .1 = "2".to_owned();
-        RelayProcess::ready(&settings, self.admin(host))
+        RelayProcess::ready(process::command(&settings), self.admin(host))
     }
 
     fn settings(&self, host: u8, more: &[(&'static str, String)]) -> Vec<(&'static str, String)> {

@@ -14,7 +14,10 @@ use crate::testbed::{Testbed, process};
 use clap::Parser as _;
 
 /// The settings of a successor on one core, with some replaced.
-fn successor(testbed: &Testbed, other: &[(&'static str, String)]) -> Vec<(&'static str, String)> {
+pub(super) fn successor(
+    testbed: &Testbed,
+    other: &[(&'static str, String)],
+) -> Vec<(&'static str, String)> {
     let mut settings = testbed.settings();
     settings.extend([
         ("--handover", path(testbed)),
@@ -28,7 +31,7 @@ fn successor(testbed: &Testbed, other: &[(&'static str, String)]) -> Vec<(&'stat
 }
 
 /// The last line of what a relay printed that has ended with this status.
-fn last_line(output: &Output, status: i32) -> String {
+pub(super) fn last_line(output: &Output, status: i32) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{error}");
     let said: Vec<&str> = error

@@ -148,6 +148,17 @@ impl Testbed {
 
     /// Starts a relay, with settings that replace or follow the usual ones, and waits until it is ready.
     pub(crate) fn relay(&self, settings: &[(&'static str, String)]) -> RelayProcess {
+        RelayProcess::ready(
+            process::command(&self.with_settings(settings)),
+            self.admin(),
+        )
+    }
+
+    /// The settings that a relay of this testbed has with these, which replace or follow the usual ones.
+    pub(crate) fn with_settings(
+        &self,
+        settings: &[(&'static str, String)],
+    ) -> Vec<(&'static str, String)> {
         let mut all = self.settings();
         for (name, value) in settings {
             match all.iter_mut().find(|(known, _)| known == name) {
@@ -155,7 +166,7 @@ impl Testbed {
                 None => all.push((name, value.clone())),
             }
         }
-        RelayProcess::ready(&all, self.admin())
+        all
     }
 
     /// A client's socket on an address of the upper half.

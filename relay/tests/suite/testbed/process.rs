@@ -31,6 +31,15 @@ pub(crate) fn command(settings: &[(&'static str, String)]) -> Command {
     command
 }
 
+/// The same, after something that a shell does to the process.
+pub(crate) fn after(preparation: &str, command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear();
+    shell.args(["-c", &format!("{preparation} && exec \"$0\" \"$@\"")]);
+    shell.arg(command.get_program()).args(command.get_args());
+    shell
+}
+
 /// Runs a relay that is expected to end by itself.
 pub(crate) fn run(settings: &[(&'static str, String)]) -> Output {
     command(settings)
@@ -41,8 +50,8 @@ pub(crate) fn run(settings: &[(&'static str, String)]) -> Output {
 
 impl RelayProcess {
     /// Starts a relay and waits for its ready line.
-    pub(crate) fn ready(settings: &[(&'static str, String)], admin: SocketAddr) -> Self {
-        let mut child = command(settings)
+    pub(crate) fn ready(mut command: Command, admin: SocketAddr) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
