@@ -9,7 +9,11 @@
 
 mod connection;
 mod metrics;
+mod reply;
 mod settings;
+mod tls;
+mod way;
+mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -119,6 +119,16 @@ pub const CACHE_QUESTION_BATCHES: usize = 16;
 /// after half of that, and not much more.
 pub const CACHE_ENTRY: Duration = Duration::from_secs(60);
 
+/// Bytes in a line that Redis replies: most are `+OK`, and the longest of its errors has a few hundred. Of strings see
+/// [`VALUE_MAX`](firsthop_relay_core::cache::VALUE_MAX).
+pub const CACHE_REPLY_LINE: usize = 1_024;
+
+/// How much of what Redis says a line of the log shows, in bytes.
+pub const CACHE_WORDS: usize = 300;
+
+/// Addresses of Redis' name that are tried, all at once.
+pub const CACHE_ADDRESSES: usize = 8;
+
 /// How long it may take to connect to Redis.
 pub const CACHE_CONNECT: Duration = Duration::from_secs(2);
 

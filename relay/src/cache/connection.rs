@@ -7,18 +7,21 @@
 //! Relays of one site share the entries, and a client may have moved from one to another. So a new proof writes its entry, whatever
 //! was there; that a flow is alive, or closed, is told to the entry of its own session alone. Redis decides that, in one step.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use firsthop_relay_core::cache::{FORMAT, VALUE_MAX};
 use firsthop_relay_core::{Change, ChangeKind, Found};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Pipeline, RedisError, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Pipeline, RedisError, RedisResult, Value};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
+use super::reply::Refused;
+use super::words::shown;
 use super::{Question, Shared, Target, Totals};
 use crate::limits::{
     CACHE_BACKOFF, CACHE_BATCH, CACHE_CONNECT, CACHE_ENTRY, CACHE_PING, CACHE_QUESTION_BATCHES,
@@ -45,6 +48,25 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     questions: Receiver<Question>,
     changes: Receiver<Change>,
+}
+
+/// A connection that has answered.
+struct Link {
+    commands: MultiplexedConnection,
+    /// What was refused of that which came by it.
+    refused: Arc<OnceLock<Refused>>,
+    /// What moves commands and replies, until this goes.
+    _driver: JoinSet<()>,
+}
+
+impl Link {
+    /// Why a command has failed: who waits for many replies hears only that no more will come.
+    fn cause(&self, error: RedisError) -> RedisError {
+        match self.refused.get() {
+            Some(refused) => io::Error::from(*refused).into(),
+            None => error,
+        }
+    }
 }
 
 /// A batch that has come back from Redis.
@@ -74,18 +96,14 @@ impl Connection {
     ///
     /// # Errors
     /// The runtime could not be made.
-    pub(super) fn run(self) -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+    pub(super) fn run(self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        runtime.block_on(async {
+        block_on(async {
             tokio::select! {
                 () = shared.stop.notified() => {}
                 () = self.keep() => {}
             }
-        });
-        Ok(())
+        })
     }
 
     /// Connects, serves, and begins anew.
@@ -100,7 +118,7 @@ impl Connection {
                 Some(_) => self.without_redis(connecting).await,
             };
             let error = match connected {
-                Ok(manager) => {
+                Ok(link) => {
                     let since = Instant::now();
                     match outage.take() {
                         None => info!(redis = self.target.place, "the flow cache is up"),
@@ -111,7 +129,7 @@ impl Connection {
                         ),
                     }
                     self.shared.set_up(true);
-                    let error = self.serve(manager).await;
+                    let error = link.cause(self.serve(&link.commands).await);
                     if since.elapsed() >= CACHE_STEADY {
                         backoff = CACHE_BACKOFF.start;
                     }
@@ -123,7 +141,7 @@ impl Connection {
             if outage.is_none() {
                 warn!(
                     redis = self.target.place,
-                    cause = %error,
+                    cause = %shown(&error),
                     "the flow cache is out of reach: calls go on, and a relay that loses flows does not find them there"
                 );
                 outage = Some(Instant::now());
@@ -155,26 +173,32 @@ impl Connection {
     }
 
     /// A connection that has answered.
-    async fn connect(&self) -> RedisResult<ConnectionManager> {
-        // It would connect again by itself, behind our back: then nobody could say for how long Redis was out of reach. And it
-        // keeps an error that is none of the network's, a refused password, for ever.
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(0)
-            .set_connection_timeout(Some(CACHE_CONNECT))
-            .set_response_timeout(Some(CACHE_RESPONSE));
+    async fn connect(&self) -> RedisResult<Link> {
         let connecting = async {
-            let client = self.target.client.clone();
-            let mut manager = ConnectionManager::new_with_config(client, config).await?;
-            ping(&mut manager).await?;
-            Ok(manager)
+            let (stream, refused) = self.target.way.go().await?;
+            let config = AsyncConnectionConfig::new().set_response_timeout(Some(CACHE_RESPONSE));
+            let login = &self.target.login;
+            let (commands, driver) =
+                MultiplexedConnection::new_with_config(login, stream, config).await?;
+            let mut tasks = JoinSet::new();
+            tasks.spawn(driver);
+            Ok::<_, RedisError>(Link {
+                commands,
+                refused,
+                _driver: tasks,
+            })
         };
-        timeout(CACHE_CONNECT + CACHE_RESPONSE, connecting)
+        let link = timeout(CACHE_CONNECT, connecting)
             .await
-            .unwrap_or_else(|_| Err(too_late()))
+            .unwrap_or_else(|_| Err(too_late()))?;
+        match ping(&mut link.commands.clone()).await {
+            Ok(()) => Ok(link),
+            Err(error) => Err(link.cause(error)),
+        }
     }
 
     /// Carries batches there and back, until one fails on its way.
-    async fn serve(&self, manager: ConnectionManager) -> RedisError {
+    async fn serve(&self, commands: &MultiplexedConnection) -> RedisError {
         let mut under_way: JoinSet<RedisResult<Done>> = JoinSet::new();
         // Batches of questions, and changes in the batch of these.
         let (mut asking, mut writing) = (0, 0);
@@ -189,13 +213,13 @@ impl Connection {
                     break;
                 }
                 asking += 1;
-                under_way.spawn(ask(manager.clone(), batch, Arc::clone(&self.shared)));
+                under_way.spawn(ask(commands.clone(), batch, Arc::clone(&self.shared)));
             }
             if writing == 0 {
                 let batch: Vec<_> = self.changes.try_iter().take(CACHE_BATCH).collect();
                 if !batch.is_empty() {
                     writing = batch.len();
-                    under_way.spawn(write(manager.clone(), batch, Arc::clone(&self.shared)));
+                    under_way.spawn(write(commands.clone(), batch, Arc::clone(&self.shared)));
                 }
             }
             let done = tokio::select! {
@@ -204,13 +228,13 @@ impl Connection {
                 _ = silence.tick() => {
                     if under_way.is_empty() {
                         asking += 1;
-                        let mut manager = manager.clone();
-                        under_way.spawn(async move { ping(&mut manager).await.map(|()| Done::Answered(None)) });
+                        let mut commands = commands.clone();
+                        under_way.spawn(async move { ping(&mut commands).await.map(|()| Done::Answered(None)) });
                     }
                     continue;
                 }
             };
-            match done.unwrap_or_else(|error| Err(std::io::Error::other(error).into())) {
+            match done.unwrap_or_else(|error| Err(io::Error::other(error).into())) {
                 Ok(Done::Answered(refusal)) => {
                     asking -= 1;
                     self.report("what is asked of it", refusal, &mut reads_refused);
@@ -234,10 +258,22 @@ impl Connection {
             return;
         };
         if last.is_none_or(|last| last.elapsed() >= CACHE_REFUSAL_OVER) {
+            let cause = shown(&cause);
             warn!(redis = self.target.place, %cause, "the flow cache refuses {what}");
         }
         *last = Some(Instant::now());
     }
+}
+
+/// Runs a future to its end on this thread, and does not wait for what it has left to others: a name server that is silent holds
+/// whoever asks it for many seconds.
+fn block_on(future: impl Future<Output = ()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(future);
+    runtime.shutdown_background();
+    Ok(())
 }
 
 /// A batch of questions. What has lain here for as long as a packet may wait is left out: Redis would see what all cores asked
@@ -251,23 +287,23 @@ fn next_questions(queue: &Receiver<Question>, now: Instant) -> Vec<Question> {
 }
 
 fn too_late() -> RedisError {
-    std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer in time").into()
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()
 }
 
-async fn ping(manager: &mut ConnectionManager) -> RedisResult<()> {
-    redis::cmd("PING").exec_async(manager).await
+async fn ping(commands: &mut MultiplexedConnection) -> RedisResult<()> {
+    redis::cmd("PING").exec_async(commands).await
 }
 
 /// The answers to a pipeline, one for each command. A command that Redis refuses does not take the others with it.
 async fn answers(
     pipeline: &mut Pipeline,
-    mut manager: ConnectionManager,
+    mut commands: MultiplexedConnection,
 ) -> RedisResult<Vec<RedisResult<Value>>> {
-    pipeline.ignore_errors().query_async(&mut manager).await
+    pipeline.ignore_errors().query_async(&mut commands).await
 }
 
 async fn ask(
-    manager: ConnectionManager,
+    commands: MultiplexedConnection,
     batch: Vec<Question>,
     shared: Arc<Shared>,
 ) -> RedisResult<Done> {
@@ -281,7 +317,7 @@ async fn ask(
             .arg(VALUE_MAX);
     }
     let mut refusal = None;
-    let found = answers(&mut pipeline, manager)
+    let found = answers(&mut pipeline, commands)
         .await?
         .into_iter()
         .map(|answer| match answer {
@@ -304,7 +340,7 @@ async fn ask(
 }
 
 async fn write(
-    manager: ConnectionManager,
+    commands: MultiplexedConnection,
     batch: Vec<Change>,
     shared: Arc<Shared>,
 ) -> RedisResult<Done> {
@@ -335,7 +371,7 @@ async fn write(
                 .arg(entry.session_part()),
         };
     }
-    let answers = answers(&mut pipeline, manager).await?;
+    let answers = answers(&mut pipeline, commands).await?;
     let total = answers.len();
     let refusals: Vec<RedisError> = answers.into_iter().filter_map(Result::err).collect();
     Totals::add(&shared.totals.writes, total - refusals.len());
@@ -353,6 +389,29 @@ mod tests {
     use firsthop_shared::address::{ClientAddr, IngressId};
 
     use super::*;
+
+    #[test]
+    fn a_look_up_without_an_answer_holds_no_end() {
+        // It ends when the test does.
+        let (_answer, answered) = sync_channel::<()>(0);
+        let (asked, is_asked) = tokio::sync::oneshot::channel();
+        let (ended, has_ended) = sync_channel(1);
+        std::thread::spawn(move || {
+            let result = block_on(async {
+                let look_up = tokio::task::spawn_blocking(move || {
+                    let _ = asked.send(());
+                    let _ = answered.recv();
+                });
+                tokio::select! {
+                    _ = look_up => {}
+                    _ = is_asked => {}
+                }
+            });
+            let _ = ended.send(result);
+        });
+        let result = has_ended.recv_timeout(Duration::from_secs(20));
+        result.expect("in time").expect("a runtime");
+    }
 
     #[test]
     fn a_question_whose_packets_wait_no_more_is_not_sent() {

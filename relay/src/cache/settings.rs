@@ -9,8 +9,10 @@ use clap::Args;
 use firsthop_relay_core::limits::{QUESTIONS_DEFAULT, QUESTIONS_MAX, QUESTIONS_PER_CORE_MIN};
 use firsthop_service::settings::SettingError;
 use firsthop_shared::reload::read_small_file;
-use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
-use tokio_rustls::rustls::crypto::aws_lc_rs;
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+
+use super::tls;
+use super::way::Way;
 
 /// The settings of the flow cache.
 #[derive(Args, Clone, Debug)]
@@ -69,14 +71,17 @@ impl fmt::Debug for RedisUrl {
 /// A Redis that can be connected to, and how often it may be asked.
 #[derive(Clone)]
 pub struct Target {
-    pub(super) client: Client,
+    pub(super) way: Way,
+    /// User, password, database.
+    pub(super) login: RedisConnectionInfo,
     /// The address, as logs may show it.
     pub(super) place: String,
     /// Questions in any second, of each core.
     pub questions_per_core: u32,
 }
 
-const URL: &str = "--redis";
+pub(super) const URL: &str = "--redis";
+pub(super) const CA_FILE: &str = "--redis-ca-file";
 const GOOD_URL: &str = "give one such as redis://10.0.0.5:6379, rediss://cache.example:6380/0 or unix:///run/redis.sock";
 
 impl CacheSettings {
@@ -88,7 +93,7 @@ impl CacheSettings {
         let Some(RedisUrl(url)) = &self.url else {
             for (setting, set) in [
                 ("--redis-password-file", self.password_file.is_some()),
-                ("--redis-ca-file", self.ca_file.is_some()),
+                (CA_FILE, self.ca_file.is_some()),
             ] {
                 if set {
                     return refuse(setting, "there is no --redis", "set that too, or neither");
@@ -121,48 +126,44 @@ impl CacheSettings {
             );
         }
         let place = place(info.addr());
+        let login = info.redis_settings().clone();
         Ok(Some(Target {
-            client: self.client(info)?,
+            way: self.way(info.addr())?,
+            // Whatever the URL says: a server that does not know RESP3 shows the whole of its first command, which holds the password, in
+            // its error, and replies are followed in this notation alone.
+            login: login.set_protocol(ProtocolVersion::RESP2),
             place,
             questions_per_core: self.questions / cores as u32,
         }))
     }
 
-    fn client(&self, info: ConnectionInfo) -> Result<Client, SettingError> {
-        if let ConnectionAddr::TcpTls { .. } = info.addr() {
-            // Fails when there is one already, which is as good.
-            let _ = aws_lc_rs::default_provider().install_default();
-            let mut certificates = TlsCertificates {
-                client_tls: None,
-                root_cert: None,
-            };
-            if let Some(file) = &self.ca_file {
-                let cannot = |problem: String| {
-                    SettingError::new(
-                        "--redis-ca-file",
-                        format!("{}: {problem}", file.display()),
-                        "give a PEM file with certificates",
-                    )
-                };
-                let text = read_small_file(file).map_err(|error| cannot(error.to_string()))?;
-                if !text.contains("-----BEGIN CERTIFICATE-----") {
-                    return Err(cannot("it has no certificate".to_owned()));
-                }
-                certificates.root_cert = Some(text.into_bytes());
-                return Client::build_with_tls(info, certificates)
-                    .map_err(|error| cannot(error.to_string()));
+    fn way(&self, address: &ConnectionAddr) -> Result<Way, SettingError> {
+        let way = match address {
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return refuse(
+                    URL,
+                    "#insecure would let anybody pass for that Redis",
+                    "leave it out, and give --redis-ca-file for certificates that the system does not know",
+                );
             }
-            return Client::build_with_tls(info, certificates)
-                .map_err(|error| SettingError::new(URL, error.to_string(), GOOD_URL));
-        }
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                return tls::way(host, *port, self.ca_file.as_deref());
+            }
+            ConnectionAddr::Tcp(host, port) => Way::Tcp {
+                host: host.clone(),
+                port: *port,
+            },
+            ConnectionAddr::Unix(path) => Way::Unix { path: path.clone() },
+            _ => return refuse(URL, "it names no place that is known", GOOD_URL),
+        };
         if self.ca_file.is_some() {
             return refuse(
-                "--redis-ca-file",
+                CA_FILE,
                 "--redis is reached without TLS",
                 "give a rediss:// URL, or no certificates",
             );
         }
-        Client::open(info).map_err(|error| SettingError::new(URL, error.to_string(), GOOD_URL))
+        Ok(way)
     }
 }
 
@@ -190,7 +191,7 @@ fn place(address: &ConnectionAddr) -> String {
     }
 }
 
-fn refuse<T>(
+pub(super) fn refuse<T>(
     setting: &'static str,
     problem: impl Into<String>,
     fix: impl Into<std::borrow::Cow<'static, str>>,

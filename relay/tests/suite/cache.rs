@@ -1,6 +1,7 @@
 //! The flow cache in a real Redis: what survives a restart, what a cache may and may not do, and how little its absence does.
 
 mod changes;
+mod foreign;
 mod outage;
 mod reach;
 mod refusals;

@@ -67,6 +67,17 @@ fn a_password_comes_with_the_url_or_in_a_file_and_never_shows() {
     cannot(&testbed, &[("--redis", redis.url())], "NOAUTH");
 }
 
+/// A server without RESP3 repeats the password in its error when it is asked for that.
+#[test]
+fn a_password_does_not_show_whatever_protocol_the_url_asks_for() {
+    let testbed = Testbed::new();
+    let settings = ["--requirepass", PASSWORD, "--rename-command", "HELLO", ""];
+    let redis = Redis::start(&testbed, &settings);
+    let address = testbed.redis();
+    let url = format!("redis://:correct%2Fhorse%20battery@{address}?protocol=resp3");
+    writes(&testbed, &redis, &[("--redis", url)]);
+}
+
 fn pem(kind: &str, der: &[u8]) -> String {
     pem::encode(&pem::Pem::new(kind, der))
 }
