@@ -67,7 +67,7 @@ pub const COUNTERS: &[Value] = values! {
     "claims_recalled", "Claims on an address made by an entry of the flow cache", |s| s.router.claims_recalled;
     "claims_proven", "Provisional claims that an owner proved", |s| s.router.claims_proven;
     "claims_displaced", "Claims that gave way to a third session or to a fresh proof", |s| s.router.claims_displaced;
-    "claims_evicted", "Provisional claims evicted from their full queue", |s| s.router.claims_evicted;
+    "claims_evicted", "Provisional claims that made room in their full queue, or for a trunk", |s| s.router.claims_evicted;
     "claims_closed", "Claims that their owner ended or did not know", |s| s.router.claims_closed;
     "proofs_refused", "Proofs not kept because the table holds as many proven flows as it may", |s| s.router.proofs_refused;
     "restores_refused", "Flows not restored because no trunk was left", |s| s.router.restores_refused;

@@ -446,7 +446,7 @@ impl Flows {
     }
 
     /// Drops the oldest provisional claim, and its flow when it was the last claim of it.
-    fn evict(&mut self) -> Option<Ended> {
+    pub(crate) fn evict(&mut self) -> Option<Ended> {
         let node = self.fifo.oldest()?;
         let (at, i) = (
             node / CLAIMS_PER_FLOW as u32,

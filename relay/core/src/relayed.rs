@@ -308,10 +308,9 @@ impl Router {
             }
         }
         let trunk = self
-            .trunks
             .acquire(Target::owner(owner, shard))
             .ok_or(Reason::TrunkTableFull)?;
-        let Some(way) = self.trunks.acquire(Target::back(source, shard)) else {
+        let Some(way) = self.acquire(Target::back(source, shard)) else {
             self.trunks.release_claim(trunk);
             return Err(Reason::TrunkTableFull);
         };

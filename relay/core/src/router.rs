@@ -18,11 +18,13 @@ use crate::cache::{ChangeKind, Entry};
 use crate::cached::Cached;
 use crate::config::{ConfigError, Placement, RouterConfig};
 use crate::flows::{Claim, Ended, FlowCounts, FlowKey, Flows, Removed, Transport};
-use crate::limits::{DATAGRAM_LIMIT_MIN, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS};
+use crate::limits::{
+    DATAGRAM_LIMIT_MIN, TRUNK_EVICTIONS, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS,
+};
 use crate::peers::Peers;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
-use crate::trunks::{BufferId, Datagram, Piece, Span, Trunks, TrunksConfig};
+use crate::trunks::{BufferId, Datagram, Piece, Span, Target, TrunkId, Trunks, TrunksConfig};
 use crate::uplink::Forward;
 
 /// The router of one core: flow table, trunks and counters behind it.
@@ -304,6 +306,34 @@ impl Router {
         if let Some(back) = removed.back {
             self.trunks.release_claim(back.trunk);
         }
+    }
+
+    /// The trunk to a target, with one claim more on it. When all are taken, the oldest provisional claims give way.
+    pub(crate) fn acquire(&mut self, target: Target) -> Option<TrunkId> {
+        self.trunks
+            .acquire(target)
+            .or_else(|| self.make_room(target))
+    }
+
+    /// Evicts provisional claims, the oldest first, until there is a trunk to a target.
+    ///
+    /// Whoever has the fleet's keys can name owners without end, and each takes a trunk until its claim is idle; a call that is new
+    /// needs one as well, and no proof tells the two apart. But it needs it for a moment only: so the oldest have had their time.
+    #[cold]
+    fn make_room(&mut self, target: Target) -> Option<TrunkId> {
+        for _ in 0..TRUNK_EVICTIONS {
+            if self.trunks.has_room() {
+                // No relay leads there.
+                return None;
+            }
+            let ended = self.flows.evict()?;
+            self.counters.claims_evicted += 1;
+            self.give_back(&ended);
+            if let Some(trunk) = self.trunks.acquire(target) {
+                return Some(trunk);
+            }
+        }
+        None
     }
 
     fn give_back(&mut self, ended: &Ended) {

@@ -414,6 +414,11 @@ impl Trunks {
         Some(slot)
     }
 
+    /// Whether there are as many free trunks as one target can need: one of its own, and one that it rides with.
+    pub(crate) fn has_room(&self) -> bool {
+        usize::from(self.capacity) >= self.len() as usize + 2
+    }
+
     /// Whether one more trunk can be made.
     fn room(&self) -> Option<()> {
         (!self.free.is_empty() || self.trunks.len() < usize::from(self.capacity)).then_some(())

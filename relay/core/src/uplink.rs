@@ -161,7 +161,7 @@ impl Router {
         let route = self.verify(now, &message, ufrag, source)?;
         let trunk = if route.cluster == self.cluster {
             let target = Target::owner(route.owner, route.shard);
-            self.trunks.acquire(target).ok_or(Reason::TrunkTableFull)?
+            self.acquire(target).ok_or(Reason::TrunkTableFull)?
         } else {
             self.acquire_beyond(&route, source)?
         };
@@ -239,7 +239,7 @@ impl Router {
         let lane = self.peers.lane(route.cluster, &source.client);
         let lane = lane.ok_or(Reason::RelayGone)?;
         let target = Target::beyond(lane, route.owner, route.shard);
-        let trunk = self.trunks.acquire(target).ok_or(Reason::TrunkTableFull)?;
+        let trunk = self.acquire(target).ok_or(Reason::TrunkTableFull)?;
         self.follow_lane(lane, route, trunk, source);
         Ok(trunk)
     }

@@ -458,7 +458,7 @@ fn an_owner_s_packet_that_no_client_takes_is_not_passed_to_its_relay() {
 }
 
 #[test]
-fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_there() {
+fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_proven() {
     let mut net = Net::world();
     let from = client("203.0.113.9:40000");
     let relay = core_of(&from);
@@ -466,14 +466,69 @@ fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_ther
     net.start_with(INGRESS, 1, &[0], FLEET, |config| config.trunks = 3);
     // One trunk to the owner and one back: both are taken.
     let check = uplink(&mut net, INGRESS, from, &far(1, OWNER, 0).requests.good);
-    // A second owner in the same lane finds room here, and none there.
-    net.client(INGRESS, 0, from, &far(2, "10.2.9.2:5000", 0).requests.good);
-    assert!(net.run().0.is_empty());
-    assert_eq!(net.drops(relay, Reason::TrunkTableFull), 1);
-    // A third one finds none here.
-    let refused = net.client(INGRESS, 0, from, &far(3, "10.2.9.3:5000", 0).requests.good);
-    assert_eq!(refused, Some(Reason::TrunkTableFull));
     downlink(&mut net, &check, true, b"proof", INGRESS);
+    // A second owner in the same lane finds room here, and none there. So does a third one, in the place of the second.
+    for (session, owner, evicted) in [(2, "10.2.9.2:5000", 0), (3, "10.2.9.3:5000", 1)] {
+        net.client(INGRESS, 0, from, &far(session, owner, 0).requests.good);
+        assert!(net.run().0.is_empty());
+        assert_eq!(
+            net.drops(relay, Reason::TrunkTableFull),
+            u64::from(session - 1)
+        );
+        let counters = net.node(INGRESS).router.counters();
+        assert_eq!(counters.claims_evicted, evicted);
+        assert_eq!(net.node(relay).router.counters().claims_evicted, 0);
+    }
+    // Once nothing but what is proven has trunks here, another lane finds none.
+    downlink(&mut net, &check, true, b"proof again", INGRESS);
+    let other = far(4, "10.2.9.4:5000", 1);
+    let refused = net.client(INGRESS, 0, from, &other.requests.good);
+    assert_eq!(refused, Some(Reason::TrunkTableFull));
+    let got = uplink(&mut net, INGRESS, from, &rtp(1));
+    assert_eq!(got.owner, check.owner);
+    net.pass(40_000);
+    assert_clean(&mut net);
+}
+
+/// A relay with the fleet's key names owners without end: what it made gives way to the next call.
+#[test]
+fn whoever_names_many_owners_keeps_no_call_from_a_new_one() {
+    let mut net = Net::world();
+    let mut clients = (40_000..)
+        .map(|port| client(&format!("203.0.113.9:{port}")))
+        .filter(|client| core_of(client) == "10.2.0.1:4000");
+    let mut next = || clients.next().expect("ports enough");
+    let relay = "10.2.0.1:4000";
+    net.start_with(relay, 2, &[], FLEET, |config| config.trunks = 6);
+    let from = next();
+    let check = uplink(&mut net, INGRESS, from, &far(1, OWNER, 0).requests.good);
+    downlink(&mut net, &check, true, b"proof", INGRESS);
+    // Claims that free no trunk when they go stand in front.
+    for session in 2..5 {
+        uplink(
+            &mut net,
+            INGRESS,
+            next(),
+            &far(session, OWNER, 0).requests.good,
+        );
+    }
+    for session in 10..30 {
+        let owner = format!("10.2.9.{session}:5000");
+        let call = far(session, &owner, 0);
+        let got = uplink(&mut net, INGRESS, next(), &call.requests.good);
+        assert_eq!(got.owner, call.who.owner);
+    }
+    assert_eq!(net.drops(relay, Reason::TrunkTableFull), 0);
+    let router = &net.node(relay).router;
+    assert_eq!(router.trunk_count(), 6);
+    // Two trunks are the call's, so four of the twenty are there.
+    assert_eq!(router.counters().claims_evicted, 3 + 16);
+    let got = uplink(&mut net, INGRESS, from, &rtp(1));
+    assert_eq!(
+        (got.owner, got.header.handle),
+        (check.owner, check.header.handle)
+    );
+    downlink(&mut net, &check, false, b"an answer", INGRESS);
     net.pass(40_000);
     assert_clean(&mut net);
 }

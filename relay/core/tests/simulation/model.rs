@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use firsthop_relay_core::Transport;
-use firsthop_relay_core::limits::{FLOW_IDLE_TICKS, PROVISIONAL_SHARE, WHEEL_TICK_BITS};
+use firsthop_relay_core::limits::{
+    FLOW_IDLE_TICKS, PROVISIONAL_SHARE, TRUNK_EVICTIONS, WHEEL_TICK_BITS,
+};
 use firsthop_shared::address::{ClientAddr, OwnerAddr, ShardId};
 
 use crate::world::Who;
@@ -92,9 +94,23 @@ impl Model {
         trunks.contains(&(who.owner, who.shard)) || trunks.len() < self.trunks_max
     }
 
+    /// Has the oldest provisional claims give way until there is a trunk. False when there is none after so many.
+    fn make_room_for(&mut self, who: Who) -> bool {
+        for _ in 0..TRUNK_EVICTIONS {
+            if self.has_trunk_for(who) {
+                return true;
+            }
+            let Some((key, oldest)) = self.queue.first().copied() else {
+                return false;
+            };
+            self.drop_claim(key, oldest);
+        }
+        self.has_trunk_for(who)
+    }
+
     /// A verified request. False when no trunk was left.
     pub(crate) fn request(&mut self, now: u32, key: Key, who: Who) -> bool {
-        if !self.has_trunk_for(who) {
+        if !self.make_room_for(who) {
             return false;
         }
         if let Some(flow) = self.flows.get_mut(&key) {
@@ -129,7 +145,7 @@ impl Model {
     /// A packet record of an owner's for a client. False when a flow was to be restored and no trunk was left.
     pub(crate) fn record(&mut self, now: u32, key: Key, who: Who, proven: bool) -> bool {
         let Some(flow) = self.flows.get_mut(&key) else {
-            if !self.has_trunk_for(who) {
+            if !self.make_room_for(who) {
                 return false;
             }
             if proven && self.proven() < self.proven_max {
