@@ -55,20 +55,21 @@ use std::path::Path;
 use firsthop_relay_core::ImportError;
 use firsthop_service::settings::SettingError;
 
-/// Why sockets and flows were not handed over.
+/// Why sockets and flows were not handed over: the cause alone, for the log and for the other end. What to do about it
+/// [`HandoverError::told`] says.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// A setting, of one end or the other, must be changed.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The other end went away, or closed the connection.
-    #[error("--takeover: the other end was gone {0}; {GOES_ON}")]
+    #[error("the other end was gone {0}")]
     Gone(&'static str),
     /// The other end did not answer in time.
-    #[error("--takeover: the other end did not answer in time {0}; {GOES_ON}")]
+    #[error("the other end did not answer in time {0}")]
     Late(&'static str),
     /// The other end said something else than what was due.
-    #[error("--takeover: the other end said {said} {step}; {GOES_ON}")]
+    #[error("the other end said {said} {step}")]
     Unexpected {
         /// What it said, or that it made no sense.
         said: String,
@@ -76,13 +77,21 @@ pub enum HandoverError {
         step: &'static str,
     },
     /// The other end gave up.
-    #[error("--takeover: the other end gave up: {0}; {GOES_ON}")]
-    GivenUp(String),
-    /// The serving relay was told something more important.
-    #[error("--takeover: the serving relay had to do something else; {GOES_ON}")]
+    #[error("the other end gave up: {why}")]
+    GivenUp {
+        /// Why.
+        why: String,
+        /// Whether it is the serving relay, and ends.
+        ends: bool,
+    },
+    /// The serving relay has lost a core, and builds its group anew.
+    #[error("the serving relay had to do something else")]
     Interrupted,
+    /// The serving relay was told to end.
+    #[error("the serving relay was told to end")]
+    Ending,
     /// The flows of a core cannot be used.
-    #[error("--takeover: core {core}: {error}; {GOES_ON}")]
+    #[error("core {core}: {error}")]
     Flows {
         /// The core.
         core: u16,
@@ -90,7 +99,7 @@ pub enum HandoverError {
         error: ImportError,
     },
     /// A core did not do its part.
-    #[error("--takeover: core {core} {problem}; {GOES_ON}")]
+    #[error("core {core} {problem}")]
     Core {
         /// The core.
         core: u16,
@@ -98,10 +107,10 @@ pub enum HandoverError {
         problem: String,
     },
     /// A descriptor is not what it should be.
-    #[error("--takeover: {0} is not the socket that it should be; {GOES_ON}")]
+    #[error("{0} is not the socket that it should be")]
     Socket(String),
     /// A system call failed.
-    #[error("--takeover: {what}: {error}; {GOES_ON}")]
+    #[error("{what}: {error}")]
     System {
         /// What was wanted.
         what: &'static str,
@@ -110,15 +119,30 @@ pub enum HandoverError {
     },
 }
 
-/// What an operator does about a hand-over that failed.
-const GOES_ON: &str =
-    "the serving relay goes on: try again, or stop it and start without --takeover (calls heal)";
-
 impl HandoverError {
     /// Whether a setting is what must be changed.
     #[must_use]
     pub fn is_setting(&self) -> bool {
         matches!(self, Self::Setting(_))
+    }
+
+    /// Whether the serving relay is the one that gave up, and ends.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Ending | Self::GivenUp { ends: true, .. })
+    }
+
+    /// What an operator is told who has started a successor: the cause, who serves now, and what to do.
+    #[must_use]
+    pub fn told(&self) -> String {
+        const AGAIN: &str = "try again, or stop it and start without --takeover (calls heal)";
+        let now = match self {
+            Self::Setting(error) => return error.to_string(),
+            _ if self.is_end() => "nobody serves then: start again (calls heal)".to_owned(),
+            Self::Gone(_) => format!("if the serving relay still runs, it goes on: {AGAIN}"),
+            _ => format!("the serving relay goes on: {AGAIN}"),
+        };
+        format!("--takeover: {self}; {now}")
     }
 
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
@@ -127,11 +151,68 @@ impl HandoverError {
 
     /// The hand-over's socket cannot be opened.
     pub(crate) fn cannot_listen(path: &Path, error: &io::Error) -> Self {
-        let problem = format!("cannot listen on {} ({error})", path.display());
-        Self::Setting(SettingError::new(
-            "--handover",
-            problem,
-            "give a path of at most 107 bytes in a directory that this relay may write to",
-        ))
+        let place = path.display();
+        let (problem, fix) = match error.kind() {
+            io::ErrorKind::AddrInUse => (
+                format!("{place} is in use"),
+                "take over from the relay that serves it (--takeover), stop it, or give another path",
+            ),
+            io::ErrorKind::AlreadyExists => (
+                format!("{place} is there, and is no socket"),
+                "remove it, or give another path",
+            ),
+            _ => (format!("cannot listen on {place} ({error})"), GOOD_PATH),
+        };
+        Self::Setting(SettingError::new("--handover", problem, fix))
+    }
+
+    /// The hand-over's socket is there, it seems, and cannot be connected to.
+    pub(crate) fn cannot_connect(path: &Path, error: &io::Error) -> Self {
+        let fix = match error.kind() {
+            io::ErrorKind::InvalidInput => GOOD_PATH,
+            io::ErrorKind::PermissionDenied => "run as the serving relay's user",
+            _ => "give the path that the serving relay has",
+        };
+        let problem = format!("cannot connect to {} ({error})", path.display());
+        Self::Setting(SettingError::new("--handover", problem, fix))
+    }
+}
+
+const GOOD_PATH: &str =
+    "give a path of at most 107 bytes in a directory that this relay may write to";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_hears_who_serves_and_what_to_do_once() {
+        let why = "core 0 did not come to stand still in time".to_owned();
+        let goes_on = HandoverError::GivenUp {
+            why: why.clone(),
+            ends: false,
+        };
+        assert_eq!(
+            goes_on.told(),
+            "--takeover: the other end gave up: core 0 did not come to stand still in time; the serving relay goes on: \
+             try again, or stop it and start without --takeover (calls heal)"
+        );
+        for ended in [
+            HandoverError::GivenUp { why, ends: true },
+            HandoverError::Ending,
+        ] {
+            let told = ended.told();
+            assert!(
+                told.contains("nobody serves") && !told.contains("goes on"),
+                "{told}"
+            );
+        }
+        let gone = HandoverError::Gone("before it accepted").told();
+        assert!(gone.contains("if the serving relay still runs"), "{gone}");
+        // What the other end hears, and makes a message of its own of.
+        assert_eq!(
+            HandoverError::Ending.to_string(),
+            "the serving relay was told to end"
+        );
     }
 }

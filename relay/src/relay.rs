@@ -56,8 +56,8 @@ pub enum RelayError {
     #[error(transparent)]
     Ring(#[from] RingError),
     /// Sockets and flows were not handed over.
-    #[error(transparent)]
-    Handover(#[from] HandoverError),
+    #[error("{}", .0.told())]
+    Handover(HandoverError),
     /// The router refused its configuration.
     #[error(transparent)]
     Router(#[from] ConfigError),
@@ -108,6 +108,12 @@ pub enum RelayError {
     /// The admin thread ended while it should run.
     #[error("the admin thread ended: {0}")]
     AdminLost(String),
+}
+
+impl From<HandoverError> for RelayError {
+    fn from(error: HandoverError) -> Self {
+        Self::Handover(error)
+    }
 }
 
 impl RelayError {

@@ -247,14 +247,14 @@ where
 
 /// Complains of what goes wrong now and then, and not each time.
 #[derive(Debug, Default)]
-struct Complaints {
+pub struct Complaints {
     told: Option<Instant>,
     untold: u64,
 }
 
 impl Complaints {
     /// It went wrong at `now`. Returns how often since the last complaint, when another is due.
-    fn due(&mut self, now: Instant) -> Option<u64> {
+    pub fn due(&mut self, now: Instant) -> Option<u64> {
         self.untold += 1;
         let due = self
             .told

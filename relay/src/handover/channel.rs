@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -27,7 +27,8 @@ impl Listener {
     /// Listens at a path, for this user alone. A socket that nobody listens at any more is replaced.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] when somebody does, or the file there is something else; or what the system says.
+    /// [`io::ErrorKind::AddrInUse`] when somebody does, [`io::ErrorKind::AlreadyExists`] when what is there is no socket; or
+    /// what the system says.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
         // The file gets the mode that the socket has: there is no moment in which others could connect.
@@ -40,6 +41,9 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
                 fs::remove_file(path)?;
                 socket.bind(&address)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !is_socket(path) => {
+                return Err(io::ErrorKind::AlreadyExists.into());
             }
             result => result?,
         }
@@ -93,6 +97,11 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((file.dev(), file.ino()))
 }
 
+/// Whether a path leads to a socket, by a link or not.
+fn is_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
+}
+
 /// Whether a socket stands there that nobody listens at.
 fn is_left_over(path: &Path) -> bool {
     // To connect to a file of another kind is refused in the same way.
@@ -132,10 +141,24 @@ impl Connection {
     /// when whoever does accepts nobody; or what the system says.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = seqpacket()?;
-        // It bounds the wait for a listener whose queue is full, too.
-        socket.set_write_timeout(Some(HANDOVER_STEP))?;
-        socket.connect(&SockAddr::unix(path)?)?;
-        Self::over(socket)
+        let address = SockAddr::unix(path)?;
+        let deadline = Instant::now() + HANDOVER_STEP;
+        loop {
+            // It bounds the wait for a listener whose queue is full, too.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            socket.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+            match socket.connect(&address) {
+                // A wait with a time-out is not begun anew by the kernel when a signal or an io_uring that this thread has used ends it.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => {
+                    result?;
+                    return Self::over(socket);
+                }
+            }
+        }
     }
 
     fn over(socket: Socket) -> io::Result<Self> {

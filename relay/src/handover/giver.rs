@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use firsthop_service::settings::SettingError;
+use firsthop_service::server::Complaints;
 use tracing::{info, warn};
 
 use super::HandoverError;
@@ -32,14 +32,7 @@ use crate::roster::Roster;
 /// # Errors
 /// Another relay has it, or it cannot be made.
 pub(crate) fn listen(path: &Path) -> Result<Listener, HandoverError> {
-    Listener::bind(path).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => HandoverError::Setting(SettingError::new(
-            "--handover",
-            format!("{} is in use", path.display()),
-            "take over from the relay that serves it (--takeover), stop it, or give another path",
-        )),
-        _ => HandoverError::cannot_listen(path, &error),
-    })
+    Listener::bind(path).map_err(|error| HandoverError::cannot_listen(path, &error))
 }
 
 /// The thread, and how it is told to leave off.
@@ -145,6 +138,7 @@ impl Shared {
 
 impl Work {
     fn run(self) {
+        let mut complaints = Complaints::default();
         while !self.shared.ended.load(Ordering::Acquire) {
             let ready = wait(
                 self.shared.listener.fd(),
@@ -169,7 +163,9 @@ impl Work {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(%error, "hand-overs cannot be accepted for the moment");
+                    if let Some(failures) = complaints.due(Instant::now()) {
+                        warn!(%error, failures, "hand-overs cannot be accepted for the moment: may enough files be open?");
+                    }
                     std::thread::sleep(HANDOVER_PAUSE);
                 }
             }
@@ -223,6 +219,12 @@ impl Work {
             controls[usize::from(core)].go_on();
         }
         if let Err(error) = result {
+            let error = match error {
+                HandoverError::Interrupted if self.shared.ended.load(Ordering::Acquire) => {
+                    HandoverError::Ending
+                }
+                error => error,
+            };
             if standing.is_empty() {
                 info!(%error, "nothing was handed over");
             } else {
@@ -230,6 +232,7 @@ impl Work {
             }
             let give_up = ToTaker::GiveUp {
                 why: error.to_string(),
+                ends: error.is_end(),
             };
             let _ = connection.send(&encode(&give_up), &[]);
         }

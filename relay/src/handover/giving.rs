@@ -99,7 +99,12 @@ impl Giving {
             return Err(HandoverError::Late(self.step()));
         }
         let (phase, time, step) = match (self.phase, message) {
-            (_, ToGiver::Refuse { why }) => return Err(HandoverError::GivenUp(why.clone())),
+            (_, ToGiver::Refuse { why }) => {
+                return Err(HandoverError::GivenUp {
+                    why: why.clone(),
+                    ends: false,
+                });
+            }
             (Phase::Offered, ToGiver::Accept) => {
                 (Phase::Preparing, HANDOVER_PREPARE, Step::SendSockets)
             }

@@ -81,10 +81,13 @@ pub enum ToTaker {
         /// The core.
         core: u16,
     },
-    /// Nothing will be handed over; the serving relay goes on.
+    /// Nothing will be handed over.
     GiveUp {
         /// Why.
         why: String,
+        /// Whether the serving relay ends, too; else it goes on.
+        #[serde(default)]
+        ends: bool,
     },
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn connect(
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(HandoverError::Late("before it accepted the connection"));
         }
-        Err(error) => return Err(cannot_connect(path, &error)),
+        Err(error) => return Err(HandoverError::cannot_connect(path, &error)),
     };
     let trusted = connection.is_trusted();
     if !trusted.map_err(HandoverError::system("asking who serves"))? {
@@ -96,14 +96,6 @@ fn nobody_serves(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
     )
-}
-
-fn cannot_connect(path: &Path, error: &io::Error) -> HandoverError {
-    HandoverError::Setting(SettingError::new(
-        "--handover",
-        format!("cannot connect to {} ({error})", path.display()),
-        "run as the serving relay's user, and give the path that it has",
-    ))
 }
 
 impl Taker {
@@ -303,7 +295,7 @@ fn expect(bytes: &[u8], due: &ToTaker, step: &'static str) -> Result<(), Handove
 /// What it means that the serving relay has said this, which was not due.
 fn not_due(bytes: &[u8], step: &'static str) -> HandoverError {
     let said = match decode(bytes) {
-        Some(ToTaker::GiveUp { why }) => return HandoverError::GivenUp(why),
+        Some(ToTaker::GiveUp { why, ends }) => return HandoverError::GivenUp { why, ends },
         Some(other) => format!("{other:?}"),
         None => "what no relay says".to_owned(),
     };

@@ -8,16 +8,19 @@ mod refused;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use firsthop_relay::handover::channel::{Arrived, Connection, Listener};
 use firsthop_relay::handover::message::{ToGiver, ToTaker};
-use firsthop_relay::limits::HANDOVER_STEP;
+use firsthop_relay::limits::{HANDOVER_PAUSE, HANDOVER_STEP};
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::testbed::owner::{Owner, record};
-use crate::testbed::process::RelayProcess;
-use crate::testbed::{Client, Testbed, need_two_processors, rtp, rtp_number, until};
+use crate::testbed::process::{self, RelayProcess};
+use crate::testbed::{
+    Client, PATIENCE, Testbed, need_two_processors, rtp, rtp_number, signal, until,
+};
 use fake::FakeSuccessor;
 use load::Load;
 
@@ -205,10 +208,10 @@ fn a_successor_that_stalls_is_given_up_and_its_packets_have_waited() {
         .set_read_timeout(Some(crate::testbed::PATIENCE))
         .expect("a time-out");
     calls.receive(1);
-    let ToTaker::GiveUp { why } = successor.hear() else {
+    let ToTaker::GiveUp { why, ends } = successor.hear() else {
         panic!("it was given up");
     };
-    assert!(why.contains("in time"), "{why}");
+    assert!(why.contains("in time") && !ends, "{why}");
     calls.pass(&testbed);
     until("the log warns of it", || {
         let log = relay.log();
@@ -235,6 +238,97 @@ fn whoever_has_the_last_word_has_the_sockets_file_too() {
         wait_ended(relay);
         assert_eq!(testbed.file("handover").exists(), !given_up);
     }
+}
+
+/// A successor must not say that somebody serves when nobody does.
+#[test]
+fn a_serving_relay_that_is_told_to_end_says_so() {
+    let testbed = Testbed::new();
+    let relay = with_handover(&testbed, false, 1);
+    let mut successor = FakeSuccessor::connect(&testbed.file("handover"));
+    let played = successor.play(1, 2);
+    relay.signal("INT");
+    let ToTaker::GiveUp { why, ends } = successor.hear() else {
+        panic!("it was given up");
+    };
+    // On a machine that stood still it was late before.
+    if played && !why.contains("in time") {
+        assert_eq!(
+            (&why[..], ends),
+            ("the serving relay was told to end", true)
+        );
+    }
+    wait_ended(relay);
+}
+
+#[test]
+fn a_successor_waits_to_be_accepted_although_something_interrupts_it() {
+    let testbed = Testbed::new();
+    let listener = Listener::bind(&testbed.file("handover")).expect("free");
+    // Nobody accepts, and no more fit into the queue.
+    let queue: Vec<Connection> = (0..5)
+        .map(|_| Connection::connect(&testbed.file("handover")).expect("room"))
+        .collect();
+    let settings = testbed.with_settings(&[
+        ("--handover", path(&testbed)),
+        ("--takeover", "true".to_owned()),
+    ]);
+    let successor = process::command(&settings)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the relay starts");
+    let files = format!("/proc/{}/fd", successor.id());
+    until("it has a socket to connect", || {
+        let mut links = fs::read_dir(&files)
+            .ok()?
+            .flatten()
+            .map(|file| fs::read_link(file.path()));
+        links
+            .any(|link| link.is_ok_and(|link| link.to_string_lossy().starts_with("socket:")))
+            .then_some(())
+    });
+    // To be stopped and to go on ends a wait that has a time-out.
+    for _ in 0..3 {
+        signal(&successor, "STOP");
+        signal(&successor, "CONT");
+    }
+    drop(queue);
+    // The ones that have left, and then it.
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let Some(connection) = listener.accept().expect("accepted") else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        if connection.send(b"SSH-2.0", &[]).is_ok() {
+            break;
+        }
+    }
+    let output = successor.wait_with_output().expect("ended");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // On a machine that stood still it has waited for as long as it does.
+    let heard = said.contains("does not speak as a relay does") || said.contains("in time");
+    assert!(heard && !said.contains("os error"), "{said}");
+}
+
+#[test]
+fn who_cannot_accept_says_so_now_and_then() {
+    let testbed = Testbed::new();
+    let settings = testbed.with_settings(&[("--handover", path(&testbed))]);
+    let relay = RelayProcess::ready(process::command(&settings), testbed.admin());
+    // Nothing can be opened any more: the first three are.
+    let limited = Command::new("prlimit")
+        .args([&format!("--pid={}", relay.id()), "--nofile=3:3"])
+        .status();
+    assert!(limited.expect("prlimit runs").success());
+    let _waits = Connection::connect(&testbed.file("handover")).expect("it listens");
+    let complaints = || relay.log().matches("cannot be accepted").count();
+    until("it complains", || (complaints() > 0).then_some(()));
+    std::thread::sleep(10 * HANDOVER_PAUSE);
+    // On a machine that stood still there may be another.
+    assert!(complaints() <= 2, "{}", relay.log());
+    relay.kill();
 }
 
 #[test]

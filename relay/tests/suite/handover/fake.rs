@@ -56,7 +56,7 @@ impl FakeSuccessor {
             };
             for due in answers {
                 match self.hear() {
-                    ToTaker::GiveUp { why } if why.contains("in time") => return false,
+                    ToTaker::GiveUp { why, .. } if why.contains("in time") => return false,
                     said => assert_eq!(said, due),
                 }
             }
@@ -70,7 +70,7 @@ impl FakeSuccessor {
         loop {
             match receive(&self.connection) {
                 Arrived::Message(bytes, _) => match decode(&bytes) {
-                    Some(ToTaker::GiveUp { why }) => given_up = Some(why),
+                    Some(ToTaker::GiveUp { why, .. }) => given_up = Some(why),
                     other => panic!("{other:?} at the end"),
                 },
                 Arrived::End => return given_up,
@@ -137,6 +137,8 @@ pub(super) enum Until {
     Imported,
     /// It gives the core up, and takes it back when the successor has said its last word.
     Serving,
+    /// The same, because it ends.
+    Ended,
 }
 
 impl FakeRelay {
@@ -193,14 +195,15 @@ impl FakeRelay {
         assert_eq!(hear(), Some(ToGiver::Take { core: 0 }));
         say(&ToTaker::Flows { core: 0 }, &[flows.as_fd()]);
         let imported = hear();
-        if end != Until::Serving {
+        if !matches!(end, Until::Serving | Until::Ended) {
             return imported;
         }
         say(&ToTaker::Yours { core: 0 }, &[]);
         assert_eq!(hear(), Some(ToGiver::Armed { core: 0 }));
         let last = hear();
         let why = "that was too late".to_owned();
-        say(&ToTaker::GiveUp { why }, &[]);
+        let ends = end == Until::Ended;
+        say(&ToTaker::GiveUp { why, ends }, &[]);
         last
     }
 }

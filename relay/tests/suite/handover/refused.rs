@@ -100,19 +100,29 @@ fn a_path_that_something_else_has_is_refused_and_left_alone() {
     );
     other.remove();
 
+    // Nobody serves at what is no socket: to take over would not help.
+    let takeover = successor(&testbed, &[]);
     fs::write(&file, "precious").expect("written");
-    let line = last_line(&process::run(&settings), 2);
-    assert!(
-        line.contains("--handover: ") && line.contains("is in use"),
-        "{line}"
-    );
+    for settings in [&settings, &takeover] {
+        let line = last_line(&process::run(settings), 2);
+        for part in ["--handover: ", "is no socket", "remove it"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert!(!line.contains("--takeover"), "{line}");
+    }
     assert_eq!(fs::read_to_string(&file).expect("there"), "precious");
-
-    let long = format!("/tmp/{}", "x".repeat(120));
-    settings.pop();
-    settings.push(("--handover", long));
+    fs::remove_file(&file).expect("there");
+    std::os::unix::fs::symlink("nowhere", &file).expect("made");
     let line = last_line(&process::run(&settings), 2);
-    assert!(line.contains("at most 107 bytes"), "{line}");
+    assert!(line.contains("is no socket"), "{line}");
+
+    let long = ("--handover", format!("/tmp/{}", "x".repeat(120)));
+    for takeover in [false, true] {
+        let takeover = ("--takeover", takeover.to_string());
+        let settings = successor(&testbed, &[long.clone(), takeover]);
+        let line = last_line(&process::run(&settings), 2);
+        assert!(line.contains("at most 107 bytes"), "{line}");
+    }
 }
 
 /// What a successor of this testbed would serve.
@@ -192,17 +202,24 @@ fn whatever_a_serving_relay_says_wrong_the_successor_refuses_in_one_line() {
             "was gone while a core was to be given up",
         ),
         (Until::Serving, 1, "gave up: that was too late"),
+        (
+            Until::Ended,
+            1,
+            "gave up: that was too late; nobody serves then",
+        ),
     ] {
         let (line, said) = against(&own, &testbed, end, status);
         assert!(line.contains(part), "{end:?}: {line}");
-        assert!(
-            line.contains("start without --takeover") || status == 2,
+        let goes_on = line.matches("goes on").count();
+        assert_eq!(
+            goes_on,
+            usize::from(status == 1 && end != Until::Ended),
             "{line}"
         );
         match end {
             Until::Flows(_) => assert!(matches!(said, Some(ToGiver::Refuse { .. })), "{said:?}"),
             Until::Imported => assert_eq!(said, Some(ToGiver::Imported { core: 0 })),
-            Until::Serving => assert_eq!(said, Some(ToGiver::Serving)),
+            Until::Serving | Until::Ended => assert_eq!(said, Some(ToGiver::Serving)),
             _ => {}
         }
     }
