@@ -12,6 +12,7 @@ pub mod body;
 pub mod file_size;
 pub mod files;
 pub mod limits;
+mod log;
 pub mod open_files;
 pub mod server;
 pub mod settings;

@@ -13,6 +13,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+use crate::log::Lines;
+
 /// The exit status of a start that a setting, or a limit of the machine, has stopped.
 pub const BAD_SETTING: u8 = 2;
 
@@ -220,8 +222,8 @@ impl Log {
         })?;
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(io::stderr)
-            // It would say on standard error that standard error takes no more, and panic over that: a full disk would end the program.
+            .with_writer(Lines::to_stderr(self.format))
+            // It would say so on standard error, and panic when that takes no more.
             .log_internal_errors(false)
             .with_ansi(io::stderr().is_terminal());
         match self.format {
