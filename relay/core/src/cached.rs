@@ -29,14 +29,14 @@ pub struct RecallCounters {
     pub questions: u64,
     /// Clients not asked about because as many were as may be.
     pub withheld: u64,
-    /// Answers by which a client is known.
+    /// Answers in time by which a client is known.
     pub hits: u64,
-    /// Answers that there is no entry.
+    /// Answers in time that there is no entry.
     pub misses: u64,
-    /// Answers that cannot be used: nonsense, a cluster that no relay leads to, an owner outside of the internal networks, no trunk
+    /// Answers in time that cannot be used: nonsense, a cluster that no relay leads to, an owner outside of the internal networks, no trunk
     /// left.
     pub refused: u64,
-    /// Questions without an answer in time.
+    /// Questions without an answer in time, whether one came later or not.
     pub late: u64,
     /// Packets that waited for an answer.
     pub waited: u64,
@@ -153,12 +153,14 @@ impl Router {
         let Some(cached) = &mut self.cached else {
             return;
         };
+        if !cached.recall.answer(now, &key, refusal) {
+            return;
+        }
         match found {
             Found::Nothing => cached.misses += 1,
             Found::Entry(_) if refusal.is_none() => cached.hits += 1,
             Found::Nonsense | Found::Entry(_) => cached.refused += 1,
         }
-        cached.recall.answer(now, &key, refusal);
     }
 
     /// Makes the claim that an entry tells of, at an address without any. Returns whether it could.

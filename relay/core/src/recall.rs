@@ -182,12 +182,14 @@ impl Recall {
         }
     }
 
-    /// The cache has answered about a client. `denied` is why its packets go nowhere; nothing when the table knows it now.
-    pub(crate) fn answer(&mut self, now: Micros, key: &HashedKey, denied: Option<Reason>) {
+    /// The cache has answered about a client. `denied` is why its packets go nowhere; nothing when the table knows it now. Returns
+    /// whether the answer was in time; else the question is counted as late already.
+    pub(crate) fn answer(&mut self, now: Micros, key: &HashedKey, denied: Option<Reason>) -> bool {
         let Some(at) = self.find(key) else {
-            return;
+            return false;
         };
-        match (self.clients[at as usize].state, denied) {
+        let state = self.clients[at as usize].state;
+        match (state, denied) {
             (State::Asked, Some(reason)) => self.deny(at, now, reason),
             (State::Asked, None) => {
                 self.asked.remove(at);
@@ -199,6 +201,7 @@ impl Recall {
             (State::Denied, None) => self.forget(at),
             (State::Denied, Some(_)) => {}
         }
+        state == State::Asked
     }
 
     /// Ends waits and memories whose time is up, at most so many. Call it in every turn.

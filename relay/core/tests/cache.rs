@@ -483,6 +483,11 @@ fn a_late_hint_restores_the_flow_all_the_same() {
     let found = Found::Entry(entry(call.who, 0));
     relay.router.answer(relay.now, flow(port), found);
     assert_eq!(relay.deliver(0, port, &rtp(2)), [call.who]);
+    // Its question is counted once.
+    let counted = relay.router.recall_counters().expect("a cache");
+    let answers = counted.hits + counted.misses + counted.refused;
+    assert_eq!((counted.questions, counted.late, answers), (1, 1, 0));
+    assert_eq!(relay.router.counters().claims_recalled, 1);
 }
 
 /// Case 9: a spoofed ClientHello makes no state, whatever the cache says of others.

@@ -42,6 +42,15 @@ fn a_redis_url_that_is_none() {
 }
 
 #[test]
+fn a_redis_whose_certificate_is_not_to_be_checked() {
+    let testbed = Testbed::new();
+    let url = "rediss://user:horse@127.0.0.1:6379/#insecure";
+    let output = run(&testbed, &[("--redis", url)]);
+    assert_refused(&output, &["--redis: ", "#insecure", "--redis-ca-file"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("horse"));
+}
+
+#[test]
 fn a_password_or_certificates_for_no_redis() {
     let testbed = Testbed::new();
     for setting in ["--redis-password-file", "--redis-ca-file"] {
