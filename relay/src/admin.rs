@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use axum::Router as Routes;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use firsthop_relay_core::Reason;
 use firsthop_service::{body, files, server};
@@ -59,12 +60,14 @@ struct Pages {
     registry: Registry,
 }
 
-/// Serves the admin pages and watches the files until `stop` becomes true.
+/// Serves the admin pages and watches the files until `stop` becomes true. Once `left` is, each connection ends with its next
+/// response: this process is about to end, and its client shall make another, to the successor.
 pub async fn serve(
     listener: TcpListener,
     roster: Arc<Roster>,
     reload: Reload,
     stop: watch::Receiver<bool>,
+    left: watch::Receiver<bool>,
 ) {
     let mut registry = Registry::with_prefix("firsthop_relay");
     registry.register_collector(Box::new(Metrics {
@@ -82,6 +85,13 @@ pub async fn serve(
     let routes = body::bounded(routes, ADMIN_BODY_MAX, |_| {
         (StatusCode::PAYLOAD_TOO_LARGE, "send no body\n").into_response()
     });
+    let routes = routes.layer(map_response(move |mut response: Response| {
+        if *left.borrow() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        std::future::ready(response)
+    }));
     let watching = tokio::spawn(watch_files(reload, roster));
     server::serve(vec![listener], routes, ADMIN, stop).await;
     watching.abort();

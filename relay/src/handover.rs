@@ -106,6 +106,9 @@ pub enum HandoverError {
         /// What it did not do.
         problem: String,
     },
+    /// The successor's admin pages are not served.
+    #[error("the successor's admin thread did not start: {0}")]
+    Admin(String),
     /// A descriptor is not what it should be.
     #[error("{0} is not the socket that it should be")]
     Socket(String),

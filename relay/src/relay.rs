@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -30,8 +30,8 @@ use crate::handover::HandoverError;
 use crate::handover::channel::Listener;
 use crate::handover::giver::{self, Giver};
 use crate::handover::message::Description;
-use crate::handover::taker::{self, Taker};
-use crate::limits::{ADMIN_FAREWELL, CORES_STOP, REBUILD_WINDOW, REBUILDS_MAX};
+use crate::handover::taker;
+use crate::limits::{ADMIN_FAREWELL, CORES_STOP, HANDOVER_STEP, REBUILD_WINDOW, REBUILDS_MAX};
 use crate::rebuilds::Rebuilds;
 use crate::ring::{self, RingError};
 use crate::roster::Roster;
@@ -258,13 +258,15 @@ impl Relay {
             listen: config.listen.clone(),
             site: config.site.clone(),
         };
+        let (admin_up, admin_is_up) = sync_channel(1);
         let (stop_admin, stopped) = watch::channel(false);
         let (leave_admin, left) = watch::channel(false);
         let admin = {
             let (roster, events) = (Arc::clone(&roster), events_in.clone());
             let run = move || {
                 let served = AssertUnwindSafe(|| {
-                    run_admin(admin_listener, roster, reload, (stopped, left), &events)
+                    let watches = (stopped, left);
+                    run_admin(admin_listener, roster, reload, watches, &events, admin_up)
                 });
                 let ended = match catch_unwind(served) {
                     Ok(Ok(())) => return,
@@ -301,11 +303,33 @@ impl Relay {
             events_in,
             admin_address,
         };
-        if let Some(Err(error)) = taker.map(Taker::serving) {
-            relay.give_way();
-            return Err(error.into());
+        if let Some(taker) = taker {
+            // Nobody must hear that this relay serves before it can do all that it has to.
+            if let Err(error) = relay.wait_admin(&admin_is_up) {
+                relay.give_way();
+                taker.refuse(&error);
+                return Err(error.into());
+            }
+            if let Err(error) = taker.serving() {
+                relay.give_way();
+                return Err(error.into());
+            }
         }
         Ok(relay)
+    }
+
+    /// Waits until the admin thread accepts connections and hears signals.
+    fn wait_admin(&self, up: &Receiver<()>) -> Result<(), HandoverError> {
+        let error = match up.recv_timeout(HANDOVER_STEP) {
+            Ok(()) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => "not in time".to_owned(),
+            // It says why when it has ended.
+            Err(RecvTimeoutError::Disconnected) => match self.events.recv_timeout(HANDOVER_STEP) {
+                Ok(Event::AdminEnded(error)) => error,
+                _ => "it has ended".to_owned(),
+            },
+        };
+        Err(HandoverError::Admin(error))
     }
 
     /// Internal addresses, by core.
@@ -494,16 +518,19 @@ fn run_admin(
     reload: Reload,
     (stopped, mut left): (watch::Receiver<bool>, watch::Receiver<bool>),
     events: &Sender<Event>,
+    up: SyncSender<()>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let signals = tokio::spawn(signals::report(events.clone()));
+        let signals = tokio::spawn(signals::report(events.clone())?);
         let listener = TcpListener::from_std(listener)?;
+        // Whoever does not wait for it has forgotten the other end.
+        let _ = up.send(());
         // It also ends when the owner went away without a word.
         tokio::select! {
-            () = admin::serve(listener, roster, reload, stopped) => {}
+            () = admin::serve(listener, roster, reload, stopped, left.clone()) => {}
             // The successor accepts. Connections that were accepted here are still answered.
             Ok(_) = left.wait_for(|left| *left) => {
                 // In pieces: however late this thread gets its processor, every connection has a turn in each.

@@ -16,15 +16,22 @@ pub(crate) enum Signal {
     Interrupt,
 }
 
-/// Passes each signal on.
-pub(crate) async fn report(events: Sender<Event>) -> io::Result<()> {
+/// Hears signals from now on, and passes each on until nobody takes it. To be called in a runtime.
+///
+/// # Errors
+/// The system has no room for what wakes the runtime.
+pub(crate) fn report(events: Sender<Event>) -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    loop {
-        let signal = tokio::select! {
-            _ = terminate.recv() => Signal::Terminate,
-            _ = interrupt.recv() => Signal::Interrupt,
-        };
-        let _ = events.send(Event::Signal(signal));
-    }
+    Ok(async move {
+        loop {
+            let signal = tokio::select! {
+                _ = terminate.recv() => Signal::Terminate,
+                _ = interrupt.recv() => Signal::Interrupt,
+            };
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })
 }

@@ -236,6 +236,9 @@ fn misfit(setting: &'static str, problem: String, fix: &str) -> SettingError {
 }
 
 fn places(places: &[Place]) -> String {
+    if places.is_empty() {
+        return "none".to_owned();
+    }
     let texts: Vec<String> = places
         .iter()
         .map(|one| format!("{} (ingress {})", one.address, one.ingress))

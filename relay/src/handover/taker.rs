@@ -206,7 +206,7 @@ impl Taker {
         }
         match events.recv_timeout(HANDOVER_STEP) {
             Ok(Event::Armed { .. }) => {}
-            Ok(Event::CoreEnded { error, .. }) => return Err(problem(core, &error.to_string())),
+            Ok(Event::CoreEnded { core, error, .. }) => return Err(ended(core, error)),
             _ => return Err(problem(core, "did not receive in time")),
         }
         self.say(&ToGiver::Armed { core })?;
@@ -229,6 +229,12 @@ impl Taker {
         }
     }
 
+    /// Says why this relay does not serve. Its cores receive no more.
+    pub(crate) fn refuse(self, error: &HandoverError) {
+        let why = error.to_string();
+        let _ = self.say(&ToGiver::Refuse { why });
+    }
+
     fn say(&self, message: &ToGiver) -> Result<(), HandoverError> {
         say(&self.connection, message)
     }
@@ -244,8 +250,19 @@ fn problem(core: u16, problem: &str) -> HandoverError {
 /// Why a core has ended before its time.
 fn cause(core: u16, events: &Receiver<Event>) -> HandoverError {
     match events.recv_timeout(HANDOVER_STEP) {
-        Ok(Event::CoreEnded { error, .. }) => problem(core, &error.to_string()),
+        Ok(Event::CoreEnded { core, error, .. }) => ended(core, error),
         _ => problem(core, "has ended"),
+    }
+}
+
+/// What it means that a core has ended, which may be another than the one that was waited for.
+fn ended(core: usize, error: RelayError) -> HandoverError {
+    match error {
+        RelayError::Executor { error, .. } => {
+            problem(core as u16, &format!("has no executor: {error}"))
+        }
+        RelayError::CoreLost { error, .. } => problem(core as u16, &format!("was lost: {error}")),
+        other => problem(core as u16, &format!("has ended: {other}")),
     }
 }
 

@@ -7,13 +7,15 @@ mod recalling;
 mod refused;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use firsthop_relay::handover::channel::{Arrived, Connection, Listener};
 use firsthop_relay::handover::message::{ToGiver, ToTaker};
-use firsthop_relay::limits::{HANDOVER_PAUSE, HANDOVER_STEP};
+use firsthop_relay::limits::{ADMIN_FAREWELL, HANDOVER_PAUSE, HANDOVER_STEP};
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::testbed::owner::{Owner, record};
@@ -329,6 +331,79 @@ fn who_cannot_accept_says_so_now_and_then() {
     // On a machine that stood still there may be another.
     assert!(complaints() <= 2, "{}", relay.log());
     relay.kill();
+}
+
+/// Whatever it is that a successor cannot open: as long as it does not serve, the other relay does.
+#[test]
+fn a_successor_with_too_few_files_takes_nothing_over() {
+    let testbed = Testbed::new();
+    let relay = with_handover(&testbed, false, 1);
+    let mut calls = Calls::new(&testbed, &relay, 2);
+    let settings = testbed.with_settings(&[
+        ("--handover", path(&testbed)),
+        ("--takeover", "true".to_owned()),
+        ("--spin", "off".to_owned()),
+    ]);
+    for files in 18.. {
+        let limit = format!("ulimit -n {files}");
+        let mut successor = process::after(&limit, &process::command(&settings))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the relay starts");
+        let serves = until("it has ended, or serves", || {
+            let ended = successor.try_wait().expect("a child").is_some();
+            let serves = relay.log().contains("handed over: the successor serves");
+            (ended || serves).then_some(!ended)
+        });
+        if serves {
+            calls.pass(&testbed);
+            successor.kill().expect("killed");
+            successor.wait().expect("gone");
+            break;
+        }
+        calls.pass(&testbed);
+    }
+    wait_ended(relay);
+}
+
+/// Whoever polls over one connection is to make another, to the successor, before this one ends.
+#[test]
+fn a_connection_to_the_admin_port_that_is_kept_is_ended_by_a_response() {
+    let testbed = Testbed::new();
+    let relay = with_handover(&testbed, false, 1);
+    let mut poller = TcpStream::connect(testbed.admin()).expect("it listens");
+    poller.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let mut poll = || -> Option<String> {
+        let request = "GET /healthz HTTP/1.1\r\nHost: relay\r\n\r\n";
+        poller.write_all(request.as_bytes()).ok()?;
+        let (mut text, mut bytes) = (String::new(), [0; 1_024]);
+        while !text.ends_with("\r\n\r\nok\n") {
+            let len = poller.read(&mut bytes).ok().filter(|len| *len > 0)?;
+            text += &String::from_utf8_lossy(&bytes[..len]);
+        }
+        Some(text)
+    };
+    assert!(!poll().expect("a response").contains("connection: close"));
+    let mut successor = FakeSuccessor::connect(&testbed.file("handover"));
+    let played = successor.play(1, FakeSuccessor::script(1).len());
+    successor.say(&ToGiver::Serving);
+    let mut asked = Instant::now();
+    // On a machine that stood still it was late, or so was this thread.
+    while played && asked.elapsed() < ADMIN_FAREWELL / 2 {
+        asked = Instant::now();
+        match poll() {
+            Some(text) if text.contains("connection: close") => break,
+            Some(_) => {}
+            None => assert!(
+                asked.elapsed() >= ADMIN_FAREWELL / 2,
+                "it has ended without"
+            ),
+        }
+    }
+    if played {
+        wait_ended(relay);
+    }
 }
 
 #[test]
