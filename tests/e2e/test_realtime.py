@@ -306,18 +306,22 @@ def test_a_server_that_refuses_ends_the_call_with_a_reason(
 ) -> None:
     model.key_file.write_text("another key\n")
     model.start()
+    stack.expected_complaints.append("wants a key that it accepts: see FIRSTHOP_BACKEND_KEY")
     stack.start()
     call = caller(samples=sentence)
     answer = call.post(call.offer())
     assert answer.status == 201
     call.accept()
     error = call.wait_for_event("error", 20)["error"]
-    assert error["code"] == "backend_failed"
+    assert error["code"] == "backend_refused"
     assert "401" in error["message"]
     until("the session is gone", lambda: stack.sessions() == 0, 10)
     assert stack.transceiver is not None
     ended = stack.transceiver.wait_for_line("session ended", 10)
     assert "backend_failed" in ended
+    warned = stack.transceiver.wait_for_line("wants a key that it accepts", 1)
+    assert '"WARN"' in warned
+    assert f"ws://127.0.0.1:{PORT}/v1/realtime" in warned
     assert KEY not in stack.transceiver.text()
     assert "another key" not in stack.transceiver.text()
 

@@ -200,6 +200,9 @@ pub const BACKEND_CONNECT: Duration = Duration::from_secs(5);
 /// How often in a row a connection to a model server is made again, before its session ends.
 pub const BACKEND_ATTEMPTS: u32 = 6;
 
+/// Model servers whose outage the log has told of; of any more it tells call by call.
+pub const BACKEND_OUTAGES: usize = 256;
+
 /// How long a session waits before the first of these.
 pub const BACKEND_BACKOFF_FIRST: Duration = Duration::from_millis(250);
 

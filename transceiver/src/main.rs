@@ -10,7 +10,7 @@ use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
 use firsthop_service::{file_size, files, server};
 use firsthop_shared::address::ShardId;
-use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind};
+use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind, Outages};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
 use firsthop_transceiver::dtls::Identity;
@@ -94,6 +94,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
 
     let draining = Arc::new(AtomicBool::new(false));
     let directory = Directory::default();
+    let outages = Arc::new(Outages::default());
     let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
     let (drain, drained) = watch::channel(None);
     let (stop, stopped) = watch::channel(false);
@@ -122,6 +123,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             tls: Arc::clone(&config.backend.tls),
             wakes,
             stats: Arc::clone(&stats.backend),
+            outages: Arc::clone(&outages),
             alive,
         };
         let core = Core::new(settings, shared_now.borrow().clone(), identity, random)

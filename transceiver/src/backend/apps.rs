@@ -198,14 +198,21 @@ pub fn parse_url(text: &str) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| {
         format!("'{text}' is not a URL ({error}); give one like wss://models.example/v1/realtime")
     })?;
-    let usable = matches!(url.scheme_str(), Some("ws" | "wss"));
     // A password in a URL would be logged.
     let authority = url.authority().map_or("", |authority| authority.as_str());
-    if !usable || authority.is_empty() || authority.contains('@') {
+    if authority.contains('@') {
         return Err(
-            "give ws:// or wss:// and a host, and no password; a key has a setting of its own"
+            "there is a user or a password in it; leave it out: a key has a setting of its own"
                 .to_owned(),
         );
+    }
+    let usable = matches!(url.scheme_str(), Some("ws" | "wss"));
+    if !usable || authority.is_empty() {
+        // A key may stand in the query.
+        let shown = text.split('?').next().unwrap_or_default();
+        return Err(format!(
+            "'{shown}' is not the URL of a WebSocket; give ws:// or wss://, a host and a path, like wss://models.example/v1/realtime"
+        ));
     }
     Ok(url)
 }

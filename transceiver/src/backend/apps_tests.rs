@@ -171,11 +171,11 @@ fn what_cannot_be_used_is_told_with_the_fix() {
         ),
         (
             "[app.a]\nbackend=\"realtime\"\nurl=\"https://x\"\n",
-            "app.a.url: give ws:// or wss://",
+            "app.a.url: 'https://x' is not the URL of a WebSocket; give ws:// or wss://",
         ),
         (
             "[app.a]\nbackend=\"realtime\"\nurl=\"wss://u:p@x\"\n",
-            "no password",
+            "a password in it",
         ),
         (
             "[app.a]\nbackend=\"echo\"\nkey_file=\"nowhere\"\n",

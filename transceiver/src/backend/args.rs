@@ -56,7 +56,7 @@ pub struct BackendArgs {
     /// PEM file with certificates that are trusted beside those.
     #[arg(long, env = "FIRSTHOP_BACKEND_CA", value_name = "FILE")]
     pub backend_ca: Option<PathBuf>,
-    /// File with applications, a table for each: which backend, where, and with which session. See the documentation.
+    /// File with applications, a table for each: which backend, where, and with which session. docs/backends.md shows one.
     #[arg(long, env = "FIRSTHOP_APPS", value_name = "FILE")]
     pub apps: Option<PathBuf>,
 }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 9] = [
+        let cases: [(&[&str], Option<&str>, &str); 10] = [
             (&["--backend", "pipecat"], None, "--backend-url: is missing"),
             (
                 &[
@@ -215,9 +215,14 @@ mod tests {
                 "--backend-url: an echo has no server",
             ),
             (
-                &["--backend", "realtime", "--backend-url", "https://x"],
+                &["--backend", "realtime", "--backend-url", "https://x/?key=k"],
                 None,
-                "--backend-url: give ws:// or wss://",
+                "--backend-url: 'https://x/' is not the URL of a WebSocket; give ws:// or wss://",
+            ),
+            (
+                &["--backend", "realtime", "--backend-url", "wss://u:p@x"],
+                None,
+                "--backend-url: there is a user or a password in it; leave it out",
             ),
             (
                 &["--backend-key-file", "/nowhere"],

@@ -23,6 +23,7 @@ use tokio_tungstenite::tungstenite::{Message as Frame, error::ProtocolError};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::link::{Line, Outgoing, Teller};
+use super::outage::{self, Outages};
 use super::retry::{Retries, closed};
 use super::translator::{FromServer, Loss, LossCause, Message};
 use crate::limits;
@@ -62,10 +63,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
 
-/// Serves a session's link until one of its ends has gone. `session` names it in the log.
-pub async fn serve(session: u32, target: Target, mut line: Line) {
+/// Serves a session's link until one of its ends has gone. `session` names it in the log, where `outages` are told once.
+pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Outages>) {
     let mut retries = Retries::default();
     let mut epoch = 0;
+    let server = outage::name(&target.url);
+    // Of the attempts in a row that fail, the first alone is told.
+    let mut told = false;
     // Ends: each turn without a stable connection uses up one of a bounded number of attempts.
     loop {
         let attempt = timeout(limits::BACKEND_CONNECT, connect(&target));
@@ -77,6 +81,10 @@ pub async fn serve(session: u32, target: Target, mut line: Line) {
         let (cause, lived) = match attempt {
             Ok(Ok(socket)) => {
                 epoch += 1;
+                told = false;
+                if outages.ends(&server) {
+                    tracing::info!(server, "the model server takes connections again");
+                }
                 let began = Instant::now();
                 if !line.teller.tell(FromServer::Connected).await {
                     return;
@@ -84,18 +92,20 @@ pub async fn serve(session: u32, target: Target, mut line: Line) {
                 match carry(socket, &mut line, epoch).await {
                     Carried::SessionEnded => return,
                     Carried::Lost(cause) => {
-                        tracing::info!(session, %cause, "the connection to the model server is lost");
+                        tracing::info!(session, server, %cause, "the connection to the model server is lost");
                         (cause, Some(began.elapsed()))
                     }
                 }
             }
             Ok(Err(Failed(cause, error))) => {
-                tracing::info!(session, error, "the model server could not be connected to");
+                failed(session, &server, &cause, &error, &mut told, &outages);
                 (cause, None)
             }
             Err(_) => {
-                tracing::info!(session, "the model server did not answer in time");
-                (LossCause::TimedOut, None)
+                let cause = LossCause::TimedOut;
+                let error = cause.to_string();
+                failed(session, &server, &cause, &error, &mut told, &outages);
+                (cause, None)
             }
         };
         let retry = retries.after(&cause, lived, rand::random());
@@ -108,6 +118,29 @@ pub async fn serve(session: u32, target: Target, mut line: Line) {
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+/// Tells the log of an attempt that failed: as a warning when an outage begins, else once of each call.
+fn failed(
+    session: u32,
+    server: &str,
+    cause: &LossCause,
+    error: &str,
+    told: &mut bool,
+    outages: &Outages,
+) {
+    let what = match cause {
+        LossCause::Status(status) if outage::is_refusal(*status) => {
+            "the model server wants a key that it accepts: see FIRSTHOP_BACKEND_KEY, or the application's key_file"
+        }
+        _ => "the model server could not be connected to",
+    };
+    if outage::is_outage(cause) && outages.begins(server) {
+        tracing::warn!(session, server, error, "{what}");
+    } else if !*told {
+        tracing::info!(session, server, error, "{what}");
+    }
+    *told = true;
 }
 
 async fn connect(target: &Target) -> Result<Socket, Failed> {

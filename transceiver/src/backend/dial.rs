@@ -11,6 +11,7 @@ use tokio_rustls::rustls::ClientConfig;
 use super::apps::{App, Apps, Kind};
 use super::connection::{self, Target};
 use super::link::{Linked, Waker};
+use super::outage::Outages;
 use super::pipecat::{Pipecat, PipecatSettings};
 use super::realtime::{Format, Realtime, RealtimeSettings, merge};
 use super::stats::BackendStats;
@@ -89,6 +90,8 @@ pub struct Dialer {
     pub wakes: mpsc::UnboundedSender<SessionId>,
     /// What is counted.
     pub stats: Arc<BackendStats>,
+    /// The servers that are out, of all workers.
+    pub outages: Arc<Outages>,
     /// Each connection holds one until it has said goodbye.
     pub alive: mpsc::Sender<()>,
 }
@@ -129,8 +132,9 @@ impl Dialer {
         let waker = Waker::new(wanted.session, self.wakes.clone());
         let (linked, line) = Linked::new(translator, waker, Arc::clone(&self.stats), now);
         let alive = self.alive.clone();
+        let outages = Arc::clone(&self.outages);
         tokio::spawn(async move {
-            connection::serve(wanted.session.0, target, line).await;
+            connection::serve(wanted.session.0, target, line, outages).await;
             drop(alive);
         });
         linked

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::outage::is_refusal;
 use super::speech::{Effect, Speech, Truncation};
 use super::translator::{Loss, LossCause};
 use crate::audio::{
@@ -291,10 +292,22 @@ impl Outputs {
         let (why, code) = match loss.cause {
             _ if over => (BackendEnd::Expired, "session_expired"),
             LossCause::Closed(Some(1_000)) => (BackendEnd::Closed, "backend_closed"),
+            LossCause::Unreachable | LossCause::TimedOut => {
+                (BackendEnd::Failed, "backend_unreachable")
+            }
+            LossCause::Status(status) if is_refusal(status) => {
+                (BackendEnd::Failed, "backend_refused")
+            }
             _ => (BackendEnd::Failed, "backend_failed"),
         };
         if !expired {
-            let message = format!("The {server} has ended the session: {}.", loss.cause);
+            let what = match loss.cause {
+                LossCause::Closed(Some(_)) | LossCause::Expired => {
+                    format!("The {server} has ended the session")
+                }
+                _ => format!("There is no connection to the {server}"),
+            };
+            let message = format!("{what}: {}.", loss.cause);
             self.complain(code, &message);
         }
         self.ending = Some((why, now + limits::BACKEND_LAST_WORDS));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ahead::Glance;
+use super::outage::is_refusal;
 use crate::audio::{Format as Form, Input, Output, QueueState};
 
 /// One message of a WebSocket, either way.
@@ -76,6 +77,9 @@ impl std::fmt::Display for LossCause {
         match self {
             Self::Unreachable => f.write_str("it could not be reached"),
             Self::TimedOut => f.write_str("it did not answer in time"),
+            Self::Status(status) if is_refusal(*status) => {
+                write!(f, "it wants a key that it accepts (HTTP status {status})")
+            }
             Self::Status(status) => write!(f, "it answered with HTTP status {status}"),
             Self::Closed(Some(code)) => write!(f, "it closed the connection with code {code}"),
             Self::Closed(None) => f.write_str("the connection broke"),

@@ -87,10 +87,9 @@ struct Session<T> {
 
 impl<T: Translator + 'static> Session<T> {
     fn new(translator: T, target: Target) -> Self {
-        Self::serving(
-            translator,
-            |line| async move { serve(7, target, line).await },
-        )
+        Self::serving(translator, |line| async move {
+            serve(7, target, line, Arc::default()).await
+        })
     }
 
     fn serving<F>(translator: T, run: impl FnOnce(Line) -> F) -> Self
@@ -285,7 +284,7 @@ async fn a_refusal_for_good_is_not_tried_again() {
     tcp.write_all(refusal).await.expect("written");
     assert_eq!(
         session.next().await,
-        "lost: it answered with HTTP status 401; over"
+        "lost: it wants a key that it accepts (HTTP status 401); over"
     );
     timeout(LONG, session.task)
         .await
