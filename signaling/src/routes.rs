@@ -184,7 +184,7 @@ async fn unknown_method() -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        "This URL does not take that method; the Allow header says which it takes.",
+        format!("This URL does not take that method; the Allow header says which it takes. Calls are made with POST {CALLS}."),
     )
     .about("method")
 }

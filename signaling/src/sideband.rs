@@ -50,7 +50,7 @@ impl FrontDoor {
         let id = call_id(request.uri()).ok_or_else(|| {
             ApiError::field(
                 "call_id",
-                "call_id is missing: join a call with ?call_id=rtc_….",
+                "call_id is missing: a WebSocket joins a call that there is, with ?call_id=rtc_…. A new call is made by WebRTC: POST its offer to /v1/realtime/calls.",
             )
         })?;
         let located = self.locate(id, context.steered)?;

@@ -92,7 +92,8 @@ pub async fn patch(
     door.patch(located, &context, request).await
 }
 
-/// `DELETE /whip/{app}/{call_id}`.
+/// `DELETE /whip/{app}/{call_id}`. That a session is there no more is what is asked for: clients close their connection first, and the owner
+/// may have heard of that before. An id that was never given is told as 404 all the same: it does not open.
 pub async fn delete(
     State(door): State<Arc<FrontDoor>>,
     Extension(context): Extension<Context>,
@@ -100,7 +101,10 @@ pub async fn delete(
     request: Request,
 ) -> Result<Response, ApiError> {
     let located = door.open_call(&call_id(path), &context, request.headers())?;
-    door.end(located, &context, request).await
+    match door.end(located, &context, request).await {
+        Err(error) if error == ApiError::unknown_call() => Ok(StatusCode::OK.into_response()),
+        ended => ended,
+    }
 }
 
 /// Says in the answer to `OPTIONS` what WHIP wants said there (RFC 9725 section 4.2), whether it is a preflight or not.

@@ -103,6 +103,13 @@ async fn what_cannot_be_joined_is_told_before_the_upgrade() {
             "call_not_found",
         ),
         ("/v1/realtime".into(), &good, 400, "invalid_value"),
+        // A client that knows the API over WebSocket alone.
+        (
+            "/v1/realtime?model=m".into(),
+            &good,
+            400,
+            "POST its offer to /v1/realtime/calls",
+        ),
         (live.clone(), HANDSHAKE, 401, "missing_api_key"),
         (live.clone(), &with_key("nope"), 401, "invalid_api_key"),
         (live, &plain, 426, "websocket_required"),

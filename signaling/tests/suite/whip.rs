@@ -104,14 +104,38 @@ async fn a_session_is_made_trickled_restarted_and_deleted_at_any_replica() {
     for gone in [
         patch(&one, &url, FRAGMENT, Some(&fresh), TRICKLE).await,
         patch(&one, &url, FRAGMENT, Some("*"), NEW_ICE).await,
-        one.request("DELETE", &url)
-            .send()
-            .await
-            .expect("a response"),
     ] {
         let told = told(gone).await;
         assert_eq!((told.status, told.code.as_str()), (404, "call_not_found"));
     }
+}
+
+#[tokio::test]
+async fn deleting_a_session_that_has_ended_is_no_fault_but_an_id_that_never_was_is() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let made = publish(&front).await;
+    let url = header(&made, "location").to_owned();
+    let delete = async |path: &str| {
+        let sent = front.request("DELETE", path).send().await;
+        sent.expect("a response")
+    };
+    assert_eq!(delete(&url).await.status(), 200);
+    assert_eq!(stub.sessions(), 0);
+    assert_eq!(delete(&url).await.status(), 200);
+    // The same call by the other API, as its clients know it.
+    let id = url.rsplit('/').next().expect("an id");
+    let realtime = told(delete(&format!("/v1/realtime/calls/{id}")).await).await;
+    assert_eq!(
+        (realtime.status, realtime.code.as_str()),
+        (404, "call_not_found")
+    );
+    let unknown = told(delete("/whip/notes/rtc_nothing").await).await;
+    assert_eq!(
+        (unknown.status, unknown.code.as_str()),
+        (404, "call_not_found")
+    );
 }
 
 #[tokio::test]
