@@ -18,7 +18,9 @@
 // Why a call ended, `end.code`:
 //
 //   hung-up, cancelled                                        ended here
-//   server-ended, session-expired, connection-lost            ended elsewhere, after it had connected
+//   server-ended, session-expired, model-ended,
+//   connection-lost                                           ended elsewhere, after it had connected
+//   model-unreachable, model-refused, model-failed            the server had no model to answer with; `message` is its word
 //   server-unreachable, server-slow, key-refused, server-full,
 //   server-failed, offer-refused, no-such-service             the request failed; `message` is the server's word, if it gave one
 //   answer-unusable, no-network, never-connected,
@@ -38,6 +40,15 @@ const NETWORK_TIMEOUT = 5_000;
 
 /** How long a hang-up waits for the server's word before the connection is closed anyway. */
 const HANGUP_TIMEOUT = 2_000;
+
+/** What the server's last error says of why it ends the call, as codes of this module; `failed` is that of `end`. */
+const CAUSES = new Map([
+  ['session_expired', { code: 'session-expired', failed: false }],
+  ['backend_closed', { code: 'model-ended', failed: false }],
+  ['backend_unreachable', { code: 'model-unreachable', failed: true }],
+  ['backend_refused', { code: 'model-refused', failed: true }],
+  ['backend_failed', { code: 'model-failed', failed: true }],
+]);
 
 /** The steps of a call's set-up in the order in which they end. */
 export const PHASES = ['request', 'ice', 'dtls', 'channel', 'audio'];
@@ -63,7 +74,7 @@ export class Call extends EventTarget {
   #abort = new AbortController();
   #timer = 0;
   #networks = 0;
-  #expired = false;
+  #cause = { code: 'server-ended', failed: false, message: null };
   #sent = 0;
 
   /**
@@ -198,7 +209,8 @@ export class Call extends EventTarget {
     channel.addEventListener('message', ({ data }) => {
       if (typeof data !== 'string') return;
       const event = objectOf(data);
-      if (event?.type === 'error' && event.error?.code === 'session_expired') this.#expired = true;
+      const cause = event?.type === 'error' && CAUSES.get(event.error?.code);
+      if (cause) this.#cause = { ...cause, message: typeof event.error.message === 'string' ? event.error.message : null };
       this.#emit('message', { event, text: data });
     });
     // The server closes the channel only with the call.
@@ -241,7 +253,8 @@ export class Call extends EventTarget {
   }
 
   #endedByServer() {
-    this.#finish(this.#expired ? 'session-expired' : 'server-ended');
+    const { code, failed, message } = this.#cause;
+    this.#finish(code, { message, failed, told: true });
   }
 
   #pass(name, start) {
@@ -251,13 +264,14 @@ export class Call extends EventTarget {
     this.#emit('phase', { name, start, end });
   }
 
-  #finish(code, { message = null, failed = false } = {}) {
+  /** `told`: it was the server that ended the call. */
+  #finish(code, { message = null, failed = false, told = false } = {}) {
     if (this.state === 'ended') return;
     clearTimeout(this.#timer);
     this.end = { code, message, failed, at: performance.now() };
     this.#become('ended');
     this.#abort.abort();
-    void this.#close(code !== 'server-ended' && code !== 'session-expired');
+    void this.#close(!told);
   }
 
   /** Closes the connection; first tells the server, unless it was the server that ended the call. */

@@ -54,6 +54,8 @@ let clock = 0;
 let slow = 0;
 let calm = 0;
 let echo = false;
+/** Whether what answers has said something yet. Until then the call is open, and nobody listens at its other end. */
+let answered = false;
 let attempt = 0;
 /** Event ids of our own cancels: that there was nothing to cancel is no news. */
 const cancels = new Set();
@@ -149,6 +151,7 @@ function openSource() {
 async function makeCall(key) {
   const mine = (call = new Call({ url: '/v1/realtime/calls', key, stream: source.stream }));
   echo = false;
+  answered = false;
   compose.echo(false);
   cancels.clear();
   log.restart();
@@ -194,7 +197,13 @@ function followState(mine, { state: next, end }) {
   }
   if (next === 'recovering') log.note('No packets come through', 'bad');
   else if (state === 'recovering') log.note('Packets come through again');
-  show(next);
+  if (next === 'open') showOpen();
+  else show(next);
+}
+
+/** Shows an open call: one that is answered, or one that waits for that. */
+function showOpen() {
+  show('open', answered ? 'open' : 'waiting');
 }
 
 function receive({ event, text }) {
@@ -203,18 +212,23 @@ function receive({ event, text }) {
     return;
   }
   log.add('in', event, text);
+  const before = answered;
+  // Errors, and what becomes of sound, are told by the server itself, also while there is no model behind it.
+  if (event?.error?.code === 'backend_disconnected') answered = false;
+  else if (event && event.type !== 'error' && !event.type?.startsWith?.('output_audio_buffer.')) answered = true;
+  if (answered !== before && state === 'open') showOpen();
   switch (event?.type) {
     case 'session.created':
       echo = event.session?.model === 'echo';
       compose.echo(echo);
       $('answer-name').textContent = echo ? 'Echo' : 'Answer';
-      if (state === 'open') show('open');
+      if (state === 'open') showOpen();
       break;
     case 'output_audio_buffer.cleared':
       voice.mark();
       if (state === 'open') show('open', 'interrupted');
       clearTimeout(calm);
-      calm = setTimeout(() => state === 'open' && show('open'), INTERRUPTED);
+      calm = setTimeout(() => state === 'open' && showOpen(), INTERRUPTED);
       break;
     default:
   }
@@ -346,7 +360,7 @@ function mute(on) {
   $('mute').textContent = on ? 'Unmute' : 'Mute';
   source?.stream.getAudioTracks().forEach((track) => (track.enabled = !on));
   voice.forgiveSilence();
-  if (state === 'open') show('open');
+  if (state === 'open') showOpen();
 }
 
 function tick() {

@@ -41,6 +41,14 @@ export function stateWords(state, { demo, echo, muted, place }) {
             ? `This is an echo: what is said comes back a moment later.${demo ? '' : ' Headphones keep it from going round.'}`
             : 'You can talk over the answer: it stops and listens.',
       };
+    case 'waiting':
+      return {
+        chip: 'In call',
+        title: 'Connecting to the model server …',
+        text: muted
+          ? 'Nobody hears you until you unmute.'
+          : 'The call is through, and what answers it is not there yet. The last seconds of what you say are kept for it.',
+      };
     case 'interrupted':
       return { chip: 'In call', title: 'Interrupted', text: 'What was waiting to be played has been dropped.' };
     case 'recovering':
@@ -60,6 +68,7 @@ export const ENDINGS = {
   cancelled: { title: 'Cancelled', text: 'There was no call yet.' },
   'server-ended': { title: 'The server ended the call', text: 'It closed the connection properly: someone hung up at the other end, or it is shutting down.' },
   'session-expired': { title: 'Time is up', text: 'The session reached its longest duration, so the server ended it. You can start a new one.' },
+  'model-ended': { title: 'The model ended the call', text: 'Its server closed the session, and said of no error.' },
   'connection-lost': {
     title: 'Connection lost',
     text: 'No packets came through for too long, so the call is over. Did the network change, or the server stop?',
@@ -160,6 +169,24 @@ const FAILURES = {
     title: 'The answer makes no sense',
     text: 'The server agreed to the call, but the browser cannot use its answer.',
     hints: ['Try another browser, and tell us what this one said.'],
+  },
+  'model-unreachable': {
+    title: 'The model server cannot be reached',
+    text: 'The call was through, but {place} found no model server to answer it.',
+    hints: [
+      'Try again in a moment.',
+      'Running it yourself? Check that the model server runs, and that FIRSTHOP_BACKEND_URL leads there. The transceiver’s log says more.',
+    ],
+  },
+  'model-refused': {
+    title: 'The model server wants another key',
+    text: 'The call was through, but the model server behind {place} does not accept the key that it is shown, or is shown none. That is not the key of this page.',
+    hints: ['Running it yourself? Give the model server’s key in FIRSTHOP_BACKEND_KEY, or name its file in FIRSTHOP_BACKEND_KEY_FILE, and start again.'],
+  },
+  'model-failed': {
+    title: 'The model server failed',
+    text: 'The call was through, but the model server behind {place} did not carry it on.',
+    hints: ['Try again. If it stays so, look at the logs of the transceiver and of the model server.'],
   },
   'no-network': {
     title: 'This computer has no network',

@@ -45,6 +45,8 @@ suite('Chromium', { timeout: 240_000 }, () => {
     const page = await open();
     await page.call();
     await until('the set-up is complete', async () => (await page.number('setup-total', 'ms')) > 0, 15);
+    await page.event('session.created');
+    assert.match(await page.text('title'), /You are on/);
     const times = await Promise.all(PHASES.map((phase) => page.number(`setup-${phase}`, 'ms')));
     assert(times.every((time) => time >= 0 && time < 10_000), `milliseconds of ${PHASES}: ${times}`);
     await until('the path is known', async () => (await page.text('path')).includes(`${ADDRESS}:${UDP_PORT}`), 10);

@@ -77,14 +77,14 @@ test('the synthetic voice sounds, pauses and never clips', () => {
 
 test('there are words for every state and for every code that a call or a source gives', async () => {
   const { readFile } = await import('node:fs/promises');
-  for (const state of ['idle', 'asking', 'requesting', 'connecting', 'slow', 'open', 'interrupted', 'recovering']) {
+  for (const state of ['idle', 'asking', 'requesting', 'connecting', 'slow', 'open', 'waiting', 'interrupted', 'recovering']) {
     const words = stateWords(state, { demo: false, echo: true, muted: false, place: 'here' });
     assert.ok(words.chip && words.title && words.text, state);
   }
   const unknown = failureWords('server-failed', { place: 'here', said: null }).title;
   for (const file of ['call.js', 'source.js', 'page.js']) {
     const source = await readFile(new URL(`../${file}`, import.meta.url), 'utf8');
-    const codes = source.match(/(?<!\$\()'(microphone|recording|server|key|offer|answer|never|no|session|connection)-[a-z]+'/g) ?? [];
+    const codes = source.match(/(?<!\$\()'(microphone|recording|server|key|offer|answer|never|no|session|connection|model)-[a-z]+'/g) ?? [];
     for (const code of codes.map((quoted) => quoted.slice(1, -1)).filter((code) => code !== 'server-failed')) {
       assert.ok(ENDINGS[code] || failureWords(code, { place: 'here', said: null }).title !== unknown, code);
     }
