@@ -74,11 +74,27 @@ need_python() {
 # Builds the programs that run, with a profile. Everything that starts them builds them by this one command: another
 # selection of packages would have other features, and cargo would build half of the dependencies again.
 build_programs() {
+    local build=(cargo build --locked --profile "$1" --bins
+        -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared)
     # The first build takes minutes: whoever watches sees how far it is.
-    local quiet=(--quiet)
-    [ ! -t 2 ] || quiet=()
-    cargo build "${quiet[@]}" --locked --profile "$1" --bins \
-        -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared
+    if [ -t 2 ]; then
+        "${build[@]}"
+    else
+        "${build[@]}" 2>&1 | say_how_far >&2
+    fi
+}
+
+# What cargo says, less what a log has no use for: of the packages it tells how many there have been, now and then.
+say_how_far() {
+    local line packages=0
+    while IFS= read -r line; do
+        if [[ $line =~ ^\ *Compiling\  ]]; then
+            packages=$((packages + 1))
+            [ $((packages % 50)) -ne 0 ] || echo "$packages packages so far ..."
+        elif ! [[ $line =~ ^\ *(Updating|Locking|Downloading|Downloaded|Finished)\  ]]; then
+            printf '%s\n' "$line"
+        fi
+    done
 }
 
 # The folder into which cargo builds, for a profile.

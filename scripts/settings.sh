@@ -150,11 +150,37 @@ check_key() {
     [[ $1 =~ ^[!-~]+$ ]] || refuse --key "it is empty, or has spaces or letters beyond ASCII" "give a key of printable ASCII characters"
 }
 
-# check_backend NAME: those of the transceiver. What else a backend needs, it is asked for itself.
+# check_backend NAME URL: those of the transceiver. What else a backend needs, it is asked for itself.
 check_backend() {
+    local url=$2 like="like wss://models.example/v1/realtime" shown
     one_of --backend "$1" echo realtime pipecat
-    [ "$1" = echo ] || [ -n "${FIRSTHOP_BACKEND_URL:-}" ] ||
-        refuse --backend "$1 needs a model server" "name it as FIRSTHOP_BACKEND_URL, like wss://models.example/v1/realtime"
+    [ "$1" != echo ] || return 0
+    [ -n "$url" ] || refuse --backend "$1 needs a model server" "name it as FIRSTHOP_BACKEND_URL, $like"
+    # A key may stand behind the path, or before the host: it is not repeated.
+    shown=${url%%[?#]*}
+    [[ $shown != *@* ]] || refuse FIRSTHOP_BACKEND_URL "there is a user or a password in it" "give the key as FIRSTHOP_BACKEND_KEY"
+    [[ $shown =~ ^wss?://(\[[0-9a-fA-F:.]+\]|[^]/:[:space:][]+)(:[0-9]{1,5})?(/[^[:space:]]*)?$ ]] ||
+        refuse FIRSTHOP_BACKEND_URL "'$shown' is not the URL of a WebSocket" "give ws:// or wss://, a host and a path, $like"
+}
+
+# check_file SETTING PATH: that there is such a file, and that it can be read. Nothing is asked of a setting that is empty.
+check_file() {
+    [ -n "$2" ] || return 0
+    [ -e "$2" ] || refuse "$1" "there is no file $2" "name one that there is, or leave it out"
+    { [ ! -d "$2" ] && [ -r "$2" ]; } || refuse "$1" "$2 cannot be read" "name a file that can"
+}
+
+# check_log FILTER: that the levels in it are levels. What else is wrong with a filter, the programs say.
+check_log() {
+    local part
+    local -a parts
+    # The fields of a span may have commas of their own.
+    [[ $1 != *[\[\{]* ]] || return 0
+    IFS=, read -r -a parts <<<"$1"
+    for part in "${parts[@]}"; do
+        [[ $part != *=* || ${part##*=} =~ ^([0-5]|[Oo][Ff][Ff]|[Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee])$ ]] ||
+            refuse --log "'${part##*=}' in '$1' is no level" "give one of error, warn, info, debug, trace, or a filter such as info,relay=debug"
+    done
 }
 
 declare -A claimed=()
@@ -202,7 +228,7 @@ keep() {
 # option_of PROGRAM SETTING: what sets a program's setting here.
 option_of() {
     case $1$2 in
-        *--log | *--cores | *--spin | *--workers | *--backend | *--internal-port) printf '%s' "$2" ;;
+        *--log | *--cores | *--spin | *--workers | *--backend | *--apps | *--internal-port) printf '%s' "$2" ;;
         relay--listen) printf '%s' --public ;;
         relay--admin) printf '%s' --admin-port ;;
         transceiver--trunk | transceiver--owner) printf '%s' --trunk-port ;;

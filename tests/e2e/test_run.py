@@ -432,6 +432,9 @@ def test_a_taken_port_is_named_with_its_holder_and_the_option_before_anything_st
         ("--control-port 8080", "--http"),
         ("--backend nobody", "--backend"),
         ("--backend realtime", "FIRSTHOP_BACKEND_URL"),
+        ("--apps /nonexistent", "--apps"),
+        ("--apps /proc", "--apps"),
+        ("--log bananas=zz", "--log"),
         ("--key=", "--key"),
         ("--spin maybe", "--spin"),
         ("--profile fast", "--profile"),
@@ -459,19 +462,66 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line_before_anything_is_b
     assert [line for line in status.stdout.splitlines() if line.startswith("??") and "run.log" not in line] == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("URL", "notaurl", "'notaurl'"),
+        ("URL", "http://model.example/v1?key=secret", "'http://model.example/v1'"),
+        ("URL", "ws://me:secret@model.example", "a password"),
+        ("URL", "wss://model.example:port/v1", "'wss://model.example:port/v1'"),
+        ("KEY_FILE", "/nonexistent", "/nonexistent"),
+    ],
+)
+def test_a_model_server_that_cannot_be_used_is_named_before_anything_is_built(
+    bed: Testbed,
+    launch: Callable[..., Program],
+    clone: Path,
+    building: dict[str, str],
+    setting: str,
+    value: str,
+    told: str,
+) -> None:
+    named = f"FIRSTHOP_BACKEND_{setting}"
+    settings = {"FIRSTHOP_BACKEND": "realtime", "FIRSTHOP_BACKEND_URL": "wss://[::1]:9/v1?a=b", named: value}
+    script = run(launch, bed, clone, {**building, **settings})
+    assert script.wait(20) == 2
+    lines = script.text().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"run: {named}: ")
+    assert told in lines[0]
+    assert "secret" not in lines[0]
+
+
 def test_an_unknown_option_is_named(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
 ) -> None:
-    script = run(launch, bed, clone, environment, "--frobnicate", "1")
-    assert script.wait(20) == 2
-    assert "--frobnicate" in script.text()
+    for options, told in (
+        (["--frobnicate", "1"], "unknown option --frobnicate"),
+        (["demo"], "Did you mean --demo?"),
+        (["--http"], "--http needs a value"),
+    ):
+        script = run(launch, bed, clone, environment, *options)
+        assert script.wait(20) == 2
+        assert told in script.text()
+
+
+def test_applications_are_taken_from_a_file_and_the_ready_text_names_it(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    # It counts from where the user stands: the tests stand in the clone.
+    (clone / "apps.toml").write_text('[app.default]\nbackend = "echo"\n\n[app.notes]\nbackend = "echo"\n')
+    script = run(launch, bed, clone, environment, "--apps", "apps.toml")
+    script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
+    assert f"backend: [app.default] of {clone}/apps.toml" in script.text()
+    assert script.stop() == 0
+    (clone / "apps.toml").unlink()
 
 
 def test_what_only_a_program_can_judge_is_named_as_the_script_calls_it(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
 ) -> None:
     for setting, value, named in (
-        ("FIRSTHOP_LOG", "relay=banana,,=", "--log (FIRSTHOP_LOG): "),
+        ("FIRSTHOP_BACKEND_CA", "/nonexistent", "FIRSTHOP_BACKEND_CA: "),
         ("FIRSTHOP_BACKEND_URL", "wss://models.example", "FIRSTHOP_BACKEND_URL: "),
     ):
         script = run(launch, bed, clone, {**environment, setting: value})
