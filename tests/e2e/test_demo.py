@@ -1,6 +1,7 @@
 """`scripts/run --demo`, on a machine without microphone, browser or page."""
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from test_call import ONE_TURN
 
 
 @pytest.fixture
-def demo(bed: Testbed, launch: Callable[..., Program], binaries: Path, tmp_path: Path) -> Callable[[Path], Program]:
-    def start(programs: Path = binaries) -> Program:
+def demo(bed: Testbed, launch: Callable[..., Program], binaries: Path, tmp_path: Path) -> Callable[..., Program]:
+    def start(programs: Path = binaries, **environment: str) -> Program:
         options = ["--demo", "--programs", str(programs.resolve()), "--state", str(tmp_path / "state")]
         command = bed.server.command(REPOSITORY / "scripts/run", *options)
-        return launch("scripts/run", command, tmp_path / "run.log", {}, REPOSITORY)
+        return launch("scripts/run", command, tmp_path / "run.log", environment, REPOSITORY)
 
     return start
 
@@ -52,3 +53,20 @@ def test_the_demo_says_why_a_call_fails_and_fails_itself(
     assert script.wait(60) == 1
     assert "The call failed: signaling answered 401" in script.text()
     assert "Traceback" not in script.text()
+
+
+def test_the_demo_says_what_the_server_told_it_of_the_model(
+    demo: Callable[..., Program], bed: Testbed, launch: Callable[..., Program], tmp_path: Path
+) -> None:
+    # A web server in the model server's place.
+    options = ["-u", "-m", "http.server", "--protocol", "HTTP/1.1", "--bind", "127.0.0.1", "8765"]
+    other = launch("http.server", bed.server.command(sys.executable, *options), tmp_path / "other.log")
+    other.wait_for_line("Serving HTTP", 20)
+    script = demo(FIRSTHOP_BACKEND="realtime", FIRSTHOP_BACKEND_URL="ws://127.0.0.1:8765/v1/realtime")
+    assert script.wait(60) == 1
+    said = script.text()
+    assert "The call failed: There is no connection to the model server: it answered with HTTP status 404." in said
+    assert "logs are in" in said
+    assert "Without --demo" not in said
+    log = (tmp_path / "state/logs/transceiver.log").read_text()
+    assert "ws://127.0.0.1:8765/v1/realtime" in log

@@ -119,7 +119,10 @@ class Voice(MediaStreamTrack):
 
 
 class Caller:
-    """One client of one call; with `whip`, the name of an application, one that is listened to and hears nothing."""
+    """One client of one call; with `whip`, the name of an application, one that is listened to and hears nothing.
+
+    One that is `impatient` waits for nothing any more once the server has told of an error that does not pass.
+    """
 
     def __init__(
         self,
@@ -130,8 +133,10 @@ class Caller:
         repeat: bool = False,
         codec: str | None = None,
         whip: str | None = None,
+        impatient: bool = False,
     ) -> None:
         self._whip = whip
+        self._impatient = impatient
         self._namespace = namespace
         self._repeat = repeat
         self._url = url
@@ -311,6 +316,8 @@ class Caller:
         deadline = time.monotonic() + timeout
         with self._news:
             while not (found := condition()):
+                if self._impatient and (said := self._told_error()):
+                    raise AssertionError(said)
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise AssertionError(
@@ -319,6 +326,12 @@ class Caller:
                     )
                 self._news.wait(left)
             return found
+
+    def _told_error(self) -> str | None:
+        """What the server has said is wrong."""
+        errors = (event.get("error", {}) for event in self.events if event.get("type") == "error")
+        lasting = (error for error in errors if error.get("code") != "backend_disconnected")
+        return next((str(error.get("message")) for error in lasting), None)
 
     def wait_for_state(self, state: str, timeout: float) -> None:
         """Waits until the peer connection has been in a state."""

@@ -63,7 +63,7 @@ def demo(url: str, key: str) -> bool:
         spoken = audio.load(audio.speak(TEXT, Path(folder) / "spoken.wav"))
     onset = int(np.argmax(np.abs(spoken) > LOUD)) / RATE
     aioice.ice.get_host_addresses = _addresses
-    caller = Caller(_ThisMachine(), url, spoken, key)
+    caller = Caller(_ThisMachine(), url, spoken, key, impatient=True)
     try:
         began = time.monotonic()
         caller.call()
