@@ -16,13 +16,16 @@
 //! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
-//! | [`mmsg`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
+//! | [`impair`] | a link of any length between two interfaces |
+//! | [`orders`], [`lines`], [`clock`] | how a thread, and a program, is told what to do; the kernel's clock |
+//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
 pub mod asking_report;
 pub mod bench;
 pub mod burst;
 pub mod call;
+pub mod clock;
 pub mod counters;
 pub mod crowd;
 pub mod flood;
@@ -30,15 +33,19 @@ pub mod floor;
 pub mod forward;
 pub mod front_door;
 pub mod http;
+pub mod impair;
+pub mod lines;
 pub mod load;
 pub mod measured;
 pub mod metrics;
 pub mod mmsg;
+pub mod orders;
 pub mod owners;
 pub mod packet;
 pub mod place;
 pub mod plot;
 pub mod process;
+pub mod readable;
 pub mod report;
 pub mod rig;
 pub mod sampling;

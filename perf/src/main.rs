@@ -11,6 +11,7 @@ mod call_command;
 mod capacity_command;
 mod commands;
 mod measuring;
+mod testnet_commands;
 
 /// Load generators for Firsthop.
 #[derive(Parser)]
@@ -39,6 +40,9 @@ enum Command {
     Bench(commands::BenchArgs),
     /// Make calls on signaling alone, before stub transceivers: calls per second and core, and latency.
     Signaling(commands::SignalingArgs),
+    /// Join two interfaces by a link of any delay, jitter and loss, that can be cut. Commands on the standard input: delay TIME, jitter TIME,
+    /// loss SHARE, cut, heal, measure.
+    Impair(testnet_commands::ImpairArgs),
     /// Receive packets and throw them away (a floor; the bench starts it).
     FloorReceive {
         /// Where to receive.
@@ -104,6 +108,7 @@ fn main() -> anyhow::Result<()> {
         Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),
+        Command::Impair(args) => testnet_commands::impair(&args),
         Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
         Command::FloorSend {
             listen,

@@ -8,9 +8,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::AsRawFd as _;
 use std::ptr;
-use std::time::Duration;
 
 /// How many datagrams one call moves at the most.
 pub const BATCH: usize = 64;
@@ -93,35 +92,6 @@ pub fn tell_details(socket: &UdpSocket) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Sleeps until one of these descriptors is readable, or for so long.
-///
-/// # Errors
-/// What the kernel says, but for an interruption.
-pub fn wait(descriptors: &[RawFd], longest: Duration) -> io::Result<()> {
-    let mut polled: Vec<libc::pollfd> = descriptors
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    let longest = libc::timespec {
-        tv_sec: longest.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(longest.subsec_nanos()),
-    };
-    // SAFETY: as many pollfds as the length says, and a timespec; both outlive the call. No signal mask.
-    let result = unsafe {
-        libc::ppoll(
-            polled.as_mut_ptr(),
-            polled.len() as libc::nfds_t,
-            &raw const longest,
-            ptr::null(),
-        )
-    };
-    checked(result).map(|_| ())
 }
 
 /// Buffers to receive up to [`BATCH`] datagrams at a time.
@@ -441,6 +411,9 @@ fn checked(count: i32) -> io::Result<usize> {
 mod tests {
     use super::*;
     use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use crate::readable::wait;
 
     #[test]
     fn one_socket_speaks_for_many_addresses() {

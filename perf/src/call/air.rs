@@ -301,7 +301,7 @@ mod tests {
         }
         let mut seen = Vec::new();
         while seen.len() < 5 {
-            crate::mmsg::wait(&air.descriptors(), std::time::Duration::from_secs(5))
+            crate::readable::wait(&air.descriptors(), std::time::Duration::from_secs(5))
                 .expect("waited");
             air.receive(&mut |arrived| {
                 assert_eq!(arrived.from, to);

@@ -385,6 +385,6 @@ impl Caller {
         }
         let mut descriptors = self.air.descriptors();
         descriptors.push(self.placer.socket().as_raw_fd());
-        crate::mmsg::wait(&descriptors, longest.min(LONGEST_WAIT))
+        crate::readable::wait(&descriptors, longest.min(LONGEST_WAIT))
     }
 }

@@ -394,7 +394,7 @@ mod tests {
         let mut refused = Vec::new();
         while placer.waiting() > 0 {
             let socket = [placer.socket().as_raw_fd()];
-            crate::mmsg::wait(&socket, Duration::from_secs(20)).expect("waited");
+            crate::readable::wait(&socket, Duration::from_secs(20)).expect("waited");
             while let Some(placed) = placer.take() {
                 assert!(placed.result.is_err());
                 refused.push(placed.client);

@@ -1,0 +1,4 @@
+//! The programs that a test network is made with, as it uses them: told by lines, answering in JSON.
+
+mod impair;
+mod told;
