@@ -17,7 +17,7 @@
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
 //! | [`impair`] | a link of any length between two interfaces |
-//! | [`orders`], [`lines`], [`clock`] | how a thread, and a program, is told what to do; the kernel's clock |
+//! | [`pauses`], [`orders`], [`lines`], [`clock`] | what programs of a test network have in common |
 //! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
@@ -42,6 +42,7 @@ pub mod mmsg;
 pub mod orders;
 pub mod owners;
 pub mod packet;
+pub mod pauses;
 pub mod place;
 pub mod plot;
 pub mod process;

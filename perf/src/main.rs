@@ -43,6 +43,8 @@ enum Command {
     /// Join two interfaces by a link of any delay, jitter and loss, that can be cut. Commands on the standard input: delay TIME, jitter TIME,
     /// loss SHARE, cut, heal, measure.
     Impair(testnet_commands::ImpairArgs),
+    /// Play a model server that speaks G.711 without a pause, and judges what it hears. Commands on the standard input: mark, measure, calls.
+    Model(testnet_commands::ModelArgs),
     /// Receive packets and throw them away (a floor; the bench starts it).
     FloorReceive {
         /// Where to receive.
@@ -109,6 +111,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),
         Command::Impair(args) => testnet_commands::impair(&args),
+        Command::Model(args) => testnet_commands::model(&args),
         Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
         Command::FloorSend {
             listen,

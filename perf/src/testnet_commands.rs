@@ -1,10 +1,15 @@
 //! The commands that a test network is made with: they run until their input ends, and obey it line by line.
 
 use std::io::{stdin, stdout};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::builder::ValueParser;
+use firsthop_perf::call::judge::Judge;
+use firsthop_perf::call::model::{Format, ModelServer};
+use firsthop_perf::clock::wall_nanos;
 use firsthop_perf::impair::Impaired;
 use firsthop_perf::impair::fate::{LONGEST, Line};
 use firsthop_perf::impair::link::Link;
@@ -118,6 +123,38 @@ fn told(line: &Line) -> Value {
         "loss": line.loss,
         "cut": line.cut,
     }})
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Where transceivers connect to.
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+/// Plays a model server that judges what it hears.
+pub(crate) fn model(args: &ModelArgs) -> anyhow::Result<()> {
+    let judge = Arc::new(Mutex::new(Judge::new(wall_nanos())));
+    let server = ModelServer::judged(args.listen, Format::Pcmu, Arc::clone(&judge))
+        .with_context(|| format!("--listen {}", args.listen))?;
+    let mut out = stdout().lock();
+    lines::say(&mut out, &json!({ "ready": { "url": server.url() } }))?;
+    lines::obey(stdin().lock(), &mut out, |words| {
+        let mut judge = judge.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = wall_nanos();
+        match words {
+            "mark" => {
+                judge.mark(now);
+                Ok(json!({ "marked": judge.clients(now).len() }))
+            }
+            "measure" => serde_json::to_value(judge.measure(now)).map_err(|e| e.to_string()),
+            "calls" => Ok(json!({ "calls": judge.clients(now) })),
+            _ => Err(format!(
+                "{words:?} is no command here; there are: mark, measure, calls"
+            )),
+        }
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!  └─► placing: HTTP to signaling, or to a transceiver's control API
 //! ```
 //!
-//! Pure: [`client`], [`hearing`], [`recording`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
+//! Pure: [`client`], [`hearing`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
 //! programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
 //! [`model`], [`profile`] and [`stack`] are what they need for it.
 
@@ -15,8 +15,10 @@ pub mod caller;
 pub mod capacity;
 pub mod churn;
 pub mod client;
+mod frames;
 pub mod hearing;
 pub mod identity;
+pub mod judge;
 pub mod load;
 pub mod memory;
 pub mod model;
@@ -26,5 +28,6 @@ pub mod recording;
 pub mod report;
 pub mod results;
 pub mod stack;
+pub mod stamp;
 mod trunk;
 pub mod watch;

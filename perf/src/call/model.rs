@@ -2,11 +2,11 @@
 //!
 //! It has the outside of OpenAI's Realtime protocol over a WebSocket (RFC 6455), in G.711 µ-law or in PCM: `session.created`, one response that never
 //! ends, a second of audio every second, and an answer to each ping. So the transceiver does all its work, and the load generator's
-//! processor is left to the clients.
+//! processor is left to the clients. One with a [`Judge`] reads what it is sent, as soon as it comes.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,7 +15,10 @@ use sha1::{Digest as _, Sha1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::frames::{Frames, frame};
+use super::judge::{Judge, Listener};
 use super::recording::{Codec, Recording, RecordingError};
+use crate::clock::wall_nanos;
 
 /// RFC 6455, section 1.3.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -84,6 +87,26 @@ impl ModelServer {
     /// # Errors
     /// The address is taken, or the system gives no thread.
     pub fn start(address: SocketAddr, format: Format) -> io::Result<Self> {
+        Self::open(address, format, None)
+    }
+
+    /// The same, and has what it hears judged.
+    ///
+    /// # Errors
+    /// As [`ModelServer::start`].
+    pub fn judged(
+        address: SocketAddr,
+        format: Format,
+        judge: Arc<Mutex<Judge>>,
+    ) -> io::Result<Self> {
+        Self::open(address, format, Some(judge))
+    }
+
+    fn open(
+        address: SocketAddr,
+        format: Format,
+        judge: Option<Arc<Mutex<Judge>>>,
+    ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let url = format!("ws://{}/v1/realtime", listener.local_addr()?);
@@ -98,7 +121,7 @@ impl ModelServer {
                 runtime.block_on(async {
                     tokio::select! {
                         _ = stopped => {}
-                        () = accept(listener, words) => {}
+                        () = accept(listener, words, judge) => {}
                     }
                 });
             })?;
@@ -125,16 +148,20 @@ impl Drop for ModelServer {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, words: Arc<Words>) {
+async fn accept(
+    listener: std::net::TcpListener,
+    words: Arc<Words>,
+    judge: Option<Arc<Mutex<Judge>>>,
+) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let words = Arc::clone(&words);
+                let (words, judge) = (Arc::clone(&words), judge.clone());
                 // A caller that goes ends its conversation.
-                tokio::spawn(async move { converse(stream, &words).await });
+                tokio::spawn(async move { converse(stream, &words, judge.as_deref()).await });
             }
             // Out of descriptors: some will come free.
             Err(_) => tokio::time::sleep(LOOK).await,
@@ -169,30 +196,49 @@ impl Words {
     }
 }
 
-/// A frame of a server's: not masked, and whole.
-fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0x80 | opcode];
-    match payload.len() {
-        length @ 0..126 => frame.push(length as u8),
-        length @ 126..0x1_0000 => {
-            frame.push(126);
-            frame.extend_from_slice(&(length as u16).to_be_bytes());
+async fn converse(mut stream: TcpStream, words: &Words, judge: Option<&Mutex<Judge>>) {
+    let mut ears = judge.map(|judge| {
+        locked(judge).connected();
+        Ears {
+            judge,
+            listener: Listener::default(),
         }
-        length => {
-            frame.push(127);
-            frame.extend_from_slice(&(length as u64).to_be_bytes());
+    });
+    // What breaks is a conversation that has ended.
+    let _ = try_converse(&mut stream, words, ears.as_mut()).await;
+}
+
+fn locked(judge: &Mutex<Judge>) -> std::sync::MutexGuard<'_, Judge> {
+    judge.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One connection's share in a judge.
+struct Ears<'a> {
+    judge: &'a Mutex<Judge>,
+    listener: Listener,
+}
+
+impl Drop for Ears<'_> {
+    fn drop(&mut self) {
+        locked(self.judge).ended(&self.listener);
+    }
+}
+
+impl Ears<'_> {
+    fn hear(&mut self, message: Option<&[u8]>, at: u64) {
+        let mut judge = locked(self.judge);
+        match message {
+            Some(message) => judge.message(&mut self.listener, message, at),
+            None => judge.unread(),
         }
     }
-    frame.extend_from_slice(payload);
-    frame
 }
 
-async fn converse(mut stream: TcpStream, words: &Words) {
-    // What breaks is a conversation that has ended.
-    let _ = try_converse(&mut stream, words).await;
-}
-
-async fn try_converse(stream: &mut TcpStream, words: &Words) -> io::Result<()> {
+async fn try_converse(
+    stream: &mut TcpStream,
+    words: &Words,
+    mut ears: Option<&mut Ears<'_>>,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -215,16 +261,32 @@ async fn try_converse(stream: &mut TcpStream, words: &Words) -> io::Result<()> {
     stream.write_all(answer.as_bytes()).await?;
     stream.write_all(&words.hello).await?;
     let mut next = tokio::time::Instant::now() + SPOKEN;
-    let mut frames = Frames::default();
+    let mut frames = Frames::new(ears.is_some());
     let mut buffer = vec![0; 16_384];
     loop {
-        tokio::time::sleep(LOOK).await;
+        let look = async {
+            if frames.keeps {
+                return stream.readable().await;
+            }
+            tokio::time::sleep(LOOK).await;
+            Ok(())
+        };
+        tokio::select! {
+            looked = look => looked?,
+            () = tokio::time::sleep_until(next) => {}
+        }
+        let at = wall_nanos();
         // All that is there, in the buffer's lengths; the connection's own window bounds it.
         loop {
             match stream.try_read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(count) => {
-                    if let Some(reply) = frames.take(&buffer[..count]) {
+                    let mut hear = |message: Option<&[u8]>| {
+                        if let Some(ears) = &mut ears {
+                            ears.hear(message, at);
+                        }
+                    };
+                    if let Some(reply) = frames.take(&buffer[..count], &mut hear) {
                         let closes = reply.closes;
                         stream.write_all(&reply.bytes).await?;
                         if closes {
@@ -244,104 +306,9 @@ async fn try_converse(stream: &mut TcpStream, words: &Words) -> io::Result<()> {
     }
 }
 
-/// What a client's frames call for.
-struct Reply {
-    bytes: Vec<u8>,
-    closes: bool,
-}
-
-/// Finds the frames in a client's stream, and passes over their payloads but for those of control frames.
-#[derive(Default)]
-struct Frames {
-    /// The head of a frame, as far as it has come: two bytes, length and mask; then a control frame's payload.
-    head: Vec<u8>,
-    /// Bytes of a payload that are still to be passed over.
-    pass: u64,
-}
-
-impl Frames {
-    /// Takes bytes; returns what is to be answered, if anything.
-    fn take(&mut self, mut bytes: &[u8]) -> Option<Reply> {
-        let mut reply = Reply {
-            bytes: Vec::new(),
-            closes: false,
-        };
-        // Each turn takes a byte at least.
-        while let Some(&byte) = bytes.first() {
-            if self.pass > 0 {
-                let passed = self.pass.min(bytes.len() as u64);
-                self.pass -= passed;
-                bytes = &bytes[passed as usize..];
-                continue;
-            }
-            self.head.push(byte);
-            bytes = &bytes[1..];
-            self.look(&mut reply);
-        }
-        (!reply.bytes.is_empty()).then_some(reply)
-    }
-
-    /// Looks whether the head is whole, and acts on it.
-    fn look(&mut self, reply: &mut Reply) {
-        let &[first, second, ..] = &self.head[..] else {
-            return;
-        };
-        let short = usize::from(second & 0x7f);
-        let extended = match short {
-            126 => 2,
-            127 => 8,
-            _ => 0,
-        };
-        let mask = 2 + extended;
-        let begin = mask + 4 * usize::from(second >> 7);
-        if self.head.len() < begin {
-            return;
-        }
-        let opcode = first & 0x0f;
-        if opcode < 8 {
-            let length = self.head[2..mask]
-                .iter()
-                .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-            self.pass = if extended == 0 { short as u64 } else { length };
-            self.head.clear();
-        } else if self.head.len() == begin + short {
-            let key = &self.head[mask..begin];
-            let payload: Vec<u8> = self.head[begin..]
-                .iter()
-                .zip(key.iter().cycle())
-                .map(|(byte, key)| byte ^ key)
-                .collect();
-            match opcode {
-                8 => {
-                    reply.closes = true;
-                    reply.bytes.extend(frame(8, &payload));
-                }
-                9 => reply.bytes.extend(frame(10, &payload)),
-                _ => {}
-            }
-            self.head.clear();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A client's frame: masked.
-    fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
-        let key = [1, 2, 3, 4];
-        let mut bytes = frame(opcode, payload);
-        let body = bytes.split_off(bytes.len() - payload.len());
-        bytes[1] |= 0x80;
-        bytes.extend(key);
-        bytes.extend(
-            body.iter()
-                .zip(key.iter().cycle())
-                .map(|(byte, key)| byte ^ key),
-        );
-        bytes
-    }
 
     #[test]
     fn what_it_says_is_json() {
@@ -368,30 +335,6 @@ mod tests {
                 kinds[2..],
                 ["response.output_audio.delta"; IN_HAND as usize]
             );
-        }
-    }
-
-    #[test]
-    fn pings_and_closes_are_answered_wherever_the_stream_is_cut() {
-        let mut stream = masked(1, &[7; 300]);
-        stream.extend(masked(9, b"are you there"));
-        stream.extend(masked(1, &[8; 70_000]));
-        stream.extend(masked(2, b""));
-        stream.extend(masked(8, &[3, 232]));
-        for cut in [1, 7, 1_000, stream.len()] {
-            let mut frames = Frames::default();
-            let replies: Vec<Reply> = stream
-                .chunks(cut)
-                .filter_map(|part| frames.take(part))
-                .collect();
-            let bytes: Vec<u8> = replies
-                .iter()
-                .flat_map(|reply| reply.bytes.clone())
-                .collect();
-            let mut expected = frame(10, b"are you there");
-            expected.extend(frame(8, &[3, 232]));
-            assert_eq!(bytes, expected, "cut every {cut} bytes");
-            assert!(replies.last().is_some_and(|reply| reply.closes));
         }
     }
 }
