@@ -16,8 +16,9 @@
 //! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
+//! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
 //! | [`impair`] | a link of any length between two interfaces |
-//! | [`pauses`], [`orders`], [`lines`], [`clock`] | what programs of a test network have in common |
+//! | [`pauses`], [`orders`], [`lines`], [`clock`] | what these two and the model server have in common |
 //! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
@@ -32,6 +33,7 @@ pub mod flood;
 pub mod floor;
 pub mod forward;
 pub mod front_door;
+pub mod hold;
 pub mod http;
 pub mod impair;
 pub mod lines;

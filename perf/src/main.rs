@@ -45,6 +45,9 @@ enum Command {
     Impair(testnet_commands::ImpairArgs),
     /// Play a model server that speaks G.711 without a pause, and judges what it hears. Commands on the standard input: mark, measure, calls.
     Model(testnet_commands::ModelArgs),
+    /// Hold calls, and say what their clients hear while something fails. Commands on the standard input: mark, measure, calls, rebind, move IP,
+    /// via IP:PORT, storm SECONDS RATE, spoof SECONDS RATE, hang-up. rebind takes an address too, and spoof any number.
+    Hold(testnet_commands::HoldArgs),
     /// Receive packets and throw them away (a floor; the bench starts it).
     FloorReceive {
         /// Where to receive.
@@ -112,6 +115,7 @@ fn main() -> anyhow::Result<()> {
         Command::Signaling(args) => commands::signaling(args),
         Command::Impair(args) => testnet_commands::impair(&args),
         Command::Model(args) => testnet_commands::model(&args),
+        Command::Hold(args) => testnet_commands::hold(&args),
         Command::FloorReceive { listen } => Ok(floor::receive(listen)?),
         Command::FloorSend {
             listen,

@@ -1,7 +1,7 @@
 //! The commands that a test network is made with: they run until their input ends, and obey it line by line.
 
 use std::io::{stdin, stdout};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,12 +9,25 @@ use anyhow::{Context as _, bail, ensure};
 use clap::builder::ValueParser;
 use firsthop_perf::call::judge::Judge;
 use firsthop_perf::call::model::{Format, ModelServer};
+use firsthop_perf::call::placing::Desk;
+use firsthop_perf::call::recording::Codec;
 use firsthop_perf::clock::wall_nanos;
+use firsthop_perf::hold::command::Command;
+use firsthop_perf::hold::{Holder, Plan};
 use firsthop_perf::impair::Impaired;
 use firsthop_perf::impair::fate::{LONGEST, Line};
 use firsthop_perf::impair::link::Link;
 use firsthop_perf::lines;
 use serde_json::{Value, json};
+
+/// A rate as `200/s` or `200`.
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    match number.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("give calls per second, such as 20/s".to_owned()),
+    }
+}
 
 /// A time as `20ms`, `1.5s` or `300us`.
 fn time(text: &str) -> Result<Duration, String> {
@@ -153,6 +166,65 @@ pub(crate) fn model(args: &ModelArgs) -> anyhow::Result<()> {
                 "{words:?} is no command here; there are: mark, measure, calls"
             )),
         }
+    })?;
+    Ok(())
+}
+
+#[derive(clap::Args)]
+pub(crate) struct HoldArgs {
+    /// Where calls are placed: signaling's URL.
+    #[arg(long, default_value = "http://localhost:8080")]
+    url: String,
+    /// An API key, or a client secret.
+    #[arg(long, env = "FIRSTHOP_KEY", default_value = "dev")]
+    key: String,
+    /// How many calls.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    calls: u32,
+    /// How many are placed per second.
+    #[arg(long, default_value = "20/s", value_parser = ValueParser::new(rate))]
+    ramp: f64,
+    /// The clients' address, one of this machine's.
+    #[arg(long)]
+    from: Ipv4Addr,
+    /// Use only this of the server's candidates.
+    #[arg(long)]
+    via: Option<SocketAddrV4>,
+    /// What clients offer. Frames of G.711 are marked for `perf model`.
+    #[arg(long, value_enum, default_value_t = Codec::Pcmu)]
+    codec: Codec,
+    /// A client that hears nothing for 3 s, or whose call has ended, places another.
+    #[arg(long)]
+    reconnect: bool,
+    /// How long all calls may take until they hear something, in seconds.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
+    patience: u64,
+    /// Threads that play clients.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+}
+
+/// Holds calls.
+pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<()> {
+    let holder = Holder::start(Plan {
+        desk: Desk::Signaling {
+            url: args.url.trim_end_matches('/').to_owned(),
+            key: args.key.clone(),
+        },
+        calls: args.calls,
+        ramp: args.ramp,
+        from: args.from,
+        via: args.via.map(SocketAddr::V4),
+        codec: args.codec,
+        reconnect: args.reconnect,
+        threads: args.threads,
+    })?;
+    let mut out = stdout().lock();
+    lines::say(&mut out, &json!({ "ready": { "calls": args.calls } }))?;
+    let set_up = holder.set_up(Duration::from_secs(args.patience))?;
+    lines::say(&mut out, &serde_json::to_value(set_up)?)?;
+    lines::obey(stdin().lock(), &mut out, |words| {
+        holder.obey(words.parse::<Command>()?)
     })?;
     Ok(())
 }

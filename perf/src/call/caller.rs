@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::air::Air;
 use super::client::{Client, ClientError};
+use super::hearing::Hearing;
 use super::identity::Identity;
 use super::load::{Ending, LoadPlan, Progress};
-use super::placing::{CallName, Placer};
+use super::placing::{Answered, CallName, Placer};
 use super::recording::Recording;
 use super::report::Part;
 use super::watch;
@@ -33,6 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// One call of a thread's.
 struct Call {
     client: Client,
+    hearing: Hearing,
     name: Option<CallName>,
     placed: Instant,
     ends: Instant,
@@ -188,6 +190,7 @@ impl Caller {
                     self.placer.place(n, offer);
                     let call = Call {
                         client,
+                        hearing: Hearing::default(),
                         name: None,
                         placed: now,
                         ends: due + self.shared.plan.hold,
@@ -208,7 +211,7 @@ impl Caller {
         while let Some(placed) = self.placer.take() {
             let n = placed.client;
             let (answer, name) = match placed.result {
-                Ok(made) => made,
+                Ok(Answered { sdp, name, .. }) => (sdp, name),
                 Err(error) => {
                     self.part.fail(&error.to_string());
                     self.end(n);
@@ -245,14 +248,15 @@ impl Caller {
             let Some(call) = calls.get_mut(&n) else {
                 return;
             };
-            let heard = counts.then_some(&mut part.heard);
+            let hearing = &mut call.hearing;
+            let mut hear = |packet| hearing.packet(packet, counts.then_some(&mut part.heard));
             let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
             let taken = call.client.receive(
                 arrived.from,
                 arrived.packet,
                 arrived.at_nanos,
                 now,
-                heard,
+                &mut hear,
                 &mut send,
             );
             match taken {
@@ -364,7 +368,7 @@ impl Caller {
         part.connected += u64::from(times.connected.is_some());
         part.channels += u64::from(times.channel.is_some());
         part.audible += u64::from(times.first_audio.is_some());
-        call.client.end(&mut part.heard);
+        call.hearing.end(&mut part.heard);
         let between =
             |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         part.set_up.record([

@@ -10,9 +10,10 @@ use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, Input, Output, Rtc, RtcConfig};
 
-use super::hearing::{Heard, Hearing, Packet};
+use super::hearing::Packet;
 use super::identity::Identity;
 use super::recording::{Codec, Recording};
+use super::stamp::Stamp;
 
 /// Of what length the packets of a recording are.
 pub const FRAME: Duration = Duration::from_millis(20);
@@ -47,16 +48,23 @@ pub struct Times {
 /// Takes what a client sends: where to, and the packet.
 pub type Send<'a> = &'a mut dyn FnMut(SocketAddr, &[u8]);
 
+/// Takes the audio that a client gets.
+pub type Hear<'a> = &'a mut dyn FnMut(Packet);
+
 /// One client.
 pub struct Client {
-    rtc: Rtc,
-    local: SocketAddr,
-    pending: Option<SdpPendingOffer>,
+    pub(super) rtc: Rtc,
+    pub(super) local: SocketAddr,
+    pub(super) pending: Option<SdpPendingOffer>,
+    /// The server's candidates, and the only one of them that is used, if it has been chosen.
+    pub(super) remotes: Vec<Candidate>,
+    pub(super) via: Option<SocketAddr>,
+    /// The address changes: what would leave from the old one is not sent.
+    pub(super) moves: bool,
     mid: Mid,
     codec: Codec,
     speech: Option<Speech>,
     times: Times,
-    hearing: Hearing,
     deadline: Instant,
     closed: bool,
     sent: u64,
@@ -68,6 +76,8 @@ struct Speech {
     next: Option<Instant>,
     frame: u64,
     pt: Option<Pt>,
+    /// The mark of the first frame, where frames are marked.
+    stamp: Option<Stamp>,
 }
 
 impl Client {
@@ -108,6 +118,9 @@ impl Client {
             rtc,
             local,
             pending: Some(pending),
+            remotes: Vec::new(),
+            via: None,
+            moves: false,
             mid,
             codec,
             speech: recording.map(|recording| Speech {
@@ -115,9 +128,9 @@ impl Client {
                 next: None,
                 frame: 0,
                 pt: None,
+                stamp: None,
             }),
             times: Times::default(),
-            hearing: Hearing::default(),
             deadline: now,
             closed: false,
             sent: 0,
@@ -125,7 +138,15 @@ impl Client {
         Ok((client, offer.to_sdp_string()))
     }
 
-    /// Takes the answer, and begins with ICE.
+    /// Marks what it says from now on, `first` being the mark of the next frame. For G.711 alone: Opus does not keep marks.
+    pub fn stamp(&mut self, first: Stamp) {
+        if let Some(speech) = &mut self.speech {
+            let count = first.count.wrapping_sub(self.sent as u32);
+            speech.stamp = Some(Stamp { count, ..first });
+        }
+    }
+
+    /// Takes the answer to its offer, and begins with ICE; or goes on with it, after [`Client::restart`].
     ///
     /// # Errors
     /// It is not an answer to the offer, or there was one before.
@@ -140,18 +161,21 @@ impl Client {
             .pending
             .take()
             .ok_or_else(|| refused("there was one before".to_owned()))?;
+        let answer = self.choose(answer);
+        self.check_choice()?;
         let answer =
-            SdpAnswer::from_sdp_string(answer).map_err(|error| refused(error.to_string()))?;
+            SdpAnswer::from_sdp_string(&answer).map_err(|error| refused(error.to_string()))?;
         self.rtc
             .sdp_api()
             .accept_answer(pending, answer)
             .map_err(|error| refused(error.to_string()))?;
-        self.times.answered = Some(now);
+        self.arrive()?;
+        self.times.answered.get_or_insert(now);
         self.rtc.handle_input(Input::Timeout(now))?;
-        self.drain(now, 0, None, send)
+        self.drain(now, 0, &mut |_| {}, send)
     }
 
-    /// Takes a packet that came from `from` at `at_nanos`. What it shows goes into `heard`, where it counts.
+    /// Takes a packet that came from `from` at `at_nanos`; audio in it is handed to `hear`.
     ///
     /// # Errors
     /// The engine failed.
@@ -161,7 +185,7 @@ impl Client {
         packet: &[u8],
         at_nanos: u64,
         now: Instant,
-        heard: Option<&mut Heard>,
+        hear: Hear<'_>,
         send: Send<'_>,
     ) -> Result<(), ClientError> {
         // What is none of WebRTC is nobody's.
@@ -169,7 +193,7 @@ impl Client {
             return Ok(());
         };
         self.rtc.handle_input(Input::Receive(now, received))?;
-        self.drain(now, at_nanos, heard, send)
+        self.drain(now, at_nanos, hear, send)
     }
 
     /// Does what is due at `now`: frames of the recording, and the engine's timers.
@@ -179,14 +203,14 @@ impl Client {
     pub fn poll(&mut self, now: Instant, send: Send<'_>) -> Result<(), ClientError> {
         self.speak(now);
         self.rtc.handle_input(Input::Timeout(now))?;
-        self.drain(now, 0, None, send)
+        self.drain(now, 0, &mut |_| {}, send)
     }
 
     /// Leaves the call as a page does that closes its connection.
     pub fn leave(&mut self, now: Instant, send: Send<'_>) {
         // Closing an engine that has failed says nothing more.
         let _ = self.rtc.close();
-        let _ = self.drain(now, 0, None, send);
+        let _ = self.drain(now, 0, &mut |_| {}, send);
         self.closed = true;
     }
 
@@ -215,11 +239,6 @@ impl Client {
         self.sent
     }
 
-    /// The call is over: what is known only then goes into `heard`.
-    pub fn end(&self, heard: &mut Heard) {
-        self.hearing.end(heard);
-    }
-
     fn speak(&mut self, now: Instant) {
         let Some(speech) = &mut self.speech else {
             return;
@@ -244,7 +263,15 @@ impl Client {
         let Some(pt) = speech.pt else {
             return;
         };
-        let payload: Arc<[u8]> = speech.recording.frame(frame);
+        let mut payload: Arc<[u8]> = speech.recording.frame(frame);
+        if let Some(first) = speech.stamp {
+            let stamp = Stamp {
+                count: first.count.wrapping_add(self.sent as u32),
+                ..first
+            };
+            // The recording is shared with other clients.
+            stamp.write(Arc::make_mut(&mut payload));
+        }
         let timestamp = (frame as u32).wrapping_mul(self.codec.clock_rate() / 50);
         let mut api = self.rtc.direct_api();
         let Some(stream) = api.stream_tx_by_mid(self.mid, None) else {
@@ -261,11 +288,11 @@ impl Client {
         self.sent += 1;
     }
 
-    fn drain(
+    pub(super) fn drain(
         &mut self,
         now: Instant,
         at_nanos: u64,
-        mut heard: Option<&mut Heard>,
+        hear: Hear<'_>,
         send: Send<'_>,
     ) -> Result<(), ClientError> {
         loop {
@@ -274,7 +301,11 @@ impl Client {
                     self.deadline = at;
                     return Ok(());
                 }
-                Output::Transmit(transmit) => send(transmit.destination, &transmit.contents),
+                Output::Transmit(transmit) => {
+                    if !self.moves && self.via.is_none_or(|via| via == transmit.destination) {
+                        send(transmit.destination, &transmit.contents);
+                    }
+                }
                 Output::Event(event) => match event {
                     Event::Connected => {
                         self.times.connected = Some(now);
@@ -292,7 +323,7 @@ impl Client {
                                 + packet.time.numer() * (1_000_000_000 % rate) / rate,
                             at_nanos,
                         };
-                        self.hearing.packet(packet, heard.as_deref_mut());
+                        hear(packet);
                     }
                     Event::Closed => self.closed = true,
                     _ => {}
@@ -396,7 +427,7 @@ mod tests {
             let mut send = |_: SocketAddr, packet: &[u8]| up.push(packet.to_vec());
             for packet in down {
                 client
-                    .receive(there, &packet, 0, now, None, &mut send)
+                    .receive(there, &packet, 0, now, &mut |_| {}, &mut send)
                     .expect("received");
             }
             client.poll(now, &mut send).expect("polled");

@@ -21,6 +21,9 @@ const CLIENTS_MAX: usize = 65_536;
 /// Clients that a judgement names, the worst first.
 const NAMED: usize = 5;
 
+/// Frames that come within a millisecond have come together, as one message or as some that have waited for the same: that is no cadence.
+const TOGETHER_MICROS: u64 = 1_000;
+
 /// Which client: of which program, and its number there.
 type Client = (u32, u32);
 
@@ -71,7 +74,7 @@ pub struct Judgement {
     pub connections: u32,
     /// The worst pause of all.
     pub worst_gap_ms: f64,
-    /// The usual pause between arrivals: nothing is lost when the worst is this.
+    /// The usual pause between arrivals (their median, but for those within a millisecond): nothing is missing when the worst is this.
     pub cadence_ms: f64,
     /// New frames that came.
     pub frames: u64,
@@ -167,8 +170,10 @@ impl Judge {
         if let Some(heard) = self.clients.get_mut(&client)
             && let Some(pause) = heard.pauses.packet(stamp.count.into(), at)
         {
-            self.cadence
-                .saturating_record((pause.nanos() / 1_000).max(1));
+            let micros = pause.nanos() / 1_000;
+            if micros >= TOGETHER_MICROS {
+                self.cadence.saturating_record(micros);
+            }
         }
     }
 
@@ -377,5 +382,6 @@ mod tests {
         judge.message(&mut listener, &append(1, &[3, 4, 5]), 80 * MS);
         let judged = judge.measure(80 * MS);
         assert_eq!((judged.frames, judged.worst_gap_ms), (6, 60.0));
+        assert!((59.9..60.1).contains(&judged.cadence_ms), "{judged:?}");
     }
 }

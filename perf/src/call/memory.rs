@@ -171,7 +171,7 @@ fn connected(identity: &Identity) -> Result<Rtc, ClientError> {
             }
         }
         for packet in down {
-            client.receive(there, &packet, 0, now, None, &mut |_, packet| {
+            client.receive(there, &packet, 0, now, &mut |_| {}, &mut |_, packet| {
                 up.push(packet.to_vec());
             })?;
         }

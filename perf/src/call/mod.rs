@@ -6,7 +6,7 @@
 //!  └─► placing: HTTP to signaling, or to a transceiver's control API
 //! ```
 //!
-//! Pure: [`client`], [`hearing`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
+//! Pure: [`client`] (and [`moving`], how it changes its address), [`hearing`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
 //! programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
 //! [`model`], [`profile`] and [`stack`] are what they need for it.
 
@@ -14,6 +14,7 @@ pub mod air;
 pub mod caller;
 pub mod capacity;
 pub mod churn;
+mod clerk;
 pub mod client;
 mod frames;
 pub mod hearing;
@@ -22,6 +23,7 @@ pub mod judge;
 pub mod load;
 pub mod memory;
 pub mod model;
+pub mod moving;
 pub mod placing;
 pub mod profile;
 pub mod recording;
