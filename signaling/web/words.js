@@ -68,7 +68,7 @@ export const ENDINGS = {
   cancelled: { title: 'Cancelled', text: 'There was no call yet.' },
   'server-ended': { title: 'The server ended the call', text: 'It closed the connection properly: someone hung up at the other end, or it is shutting down.' },
   'session-expired': { title: 'Time is up', text: 'The session reached its longest duration, so the server ended it. You can start a new one.' },
-  'model-ended': { title: 'The model ended the call', text: 'Its server closed the session, and said of no error.' },
+  'model-ended': { title: 'The model ended the call', text: 'Its server closed the session without an error.' },
   'connection-lost': {
     title: 'Connection lost',
     text: 'No packets came through for too long, so the call is over. Did the network change, or the server stop?',
