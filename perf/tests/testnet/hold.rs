@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 use firsthop_perf::call::model::Format;
 use firsthop_perf::call::placing::Desk;
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan, model_address};
+use firsthop_perf::signal::{self, Signal};
 use serde_json::{Value, json};
 
 use crate::told::Told;
 
 /// How long a machine may take that does something else.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What signaling logs of a restart that an owner has not answered.
+const NOT_DONE: &str = "the owner did not do what it was asked";
 
 /// Clients, and the address that they have first.
 const CALLS: u64 = 3;
@@ -64,7 +68,7 @@ fn calls_are_held_through_changes_of_address_and_attacks_and_judged_at_both_ends
     let listen = model_address(40).to_string();
     let (mut model, ready) = Told::start(&["model", "--listen", &listen]);
     let url = ready["ready"]["url"].as_str().expect("a URL").to_owned();
-    let stack = start(41, &url);
+    let mut stack = start(41, &url);
     let Desk::Signaling { url, key } = stack.signaling_desk() else {
         panic!("a desk of signaling");
     };
@@ -127,7 +131,21 @@ fn calls_are_held_through_changes_of_address_and_attacks_and_judged_at_both_ends
         (CALLS, &json!({}))
     );
     heard_anew(&mut holder, 60);
-    let moved = holder.tell("move 127.64.0.2");
+    // The owner does not answer at first: clients ask again.
+    stack.transceiver.halt().expect("halted");
+    let moved = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let until = Instant::now() + PATIENCE;
+            let asked = || stack.log("signaling").expect("a log").contains(NOT_DONE);
+            while !asked() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            signal::send(stack.transceiver.id(), Signal::Continue).expect("runs");
+        });
+        holder.tell("move 127.64.0.2")
+    });
+    let log = stack.log("signaling").expect("a log");
+    assert!(log.contains(NOT_DONE), "{log}");
     assert_eq!(
         (number(&moved, "moved"), &moved["failed"]),
         (CALLS, &json!({}))
