@@ -71,11 +71,12 @@ need_python() {
     printf '%s\n' "$stamp" >"$venv/installed"
 }
 
-# Builds the programs that run, with a profile. Everything that starts them builds them by this one command: another
-# selection of packages would have other features, and cargo would build half of the dependencies again.
+# build_programs PROFILE [ARGUMENTS]: builds the programs that run. Everything that starts them builds them by this one command: another
+# selection of packages could have other features, and cargo would build half of the dependencies again. What else is
+# built, by more arguments, must not change them: perf does not.
 build_programs() {
     local build=(cargo build --locked --profile "$1" --bins
-        -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared)
+        -p firsthop-relay -p firsthop-transceiver -p firsthop-signaling -p firsthop-shared "${@:2}")
     # The first build takes minutes: whoever watches sees how far it is.
     if [ -t 2 ]; then
         "${build[@]}"
