@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/run and scripts/test ask of the machine: packages that are missing, ports that are taken, and what the
+# What the scripts ask of the machine: packages that are missing, ports that are taken, and what the
 # kernel must allow. Sourced, never run. Everything that fails says what to do about it.
 
 # Says why the script stops, and stops it. Exit status 2 means: nothing was started.
@@ -61,6 +61,8 @@ need_python() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed"
     stamp=$(sha256sum "tests/e2e/requirements.lock")
     [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ] || return 0
+    # What a link leads to is somebody else's, and would be cleared.
+    [ ! -L "$venv" ] || die "$venv is a link to packages of another lock file" "Remove the link, then run this again."
     "$python" -c 'import ensurepip, venv' 2>/dev/null || need_debian "/no-such-file=python3-venv"
     echo "Installing the Python packages of tests/e2e/requirements.lock ..."
     "$python" -m venv --clear "$venv"
@@ -96,6 +98,14 @@ say_how_far() {
             printf '%s\n' "$line"
         fi
     done
+}
+
+# What is built: the commit, and whether the tree has changes besides results.
+commit() {
+    local commit
+    commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+    [ -z "$(git status --porcelain --untracked-files=no -- . ':!perf/results' 2>/dev/null)" ] || commit+=-dirty
+    echo "$commit"
 }
 
 # The folder into which cargo builds, for a profile.

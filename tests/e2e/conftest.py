@@ -15,6 +15,7 @@ from firsthop.caller import Caller
 from firsthop.namespaces import Testbed
 from firsthop.processes import Program
 from firsthop.stack import Stack
+from testnet.world import World
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -94,8 +95,7 @@ def stack(request: pytest.FixtureRequest, bed: Testbed, binaries: Path, tmp_path
         if request.node.stash.get(_PASSED, False):
             assert made.complaints() == []
     finally:
-        for program in made.programs:
-            program.kill()
+        made.kill_all()
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,7 @@ def _module_stack(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             made.stop()
             assert made.complaints() == []
         finally:
-            for program in made.programs:
-                program.kill()
+            made.kill_all()
 
 
 @pytest.fixture
@@ -117,6 +116,21 @@ def shared_stack(request: pytest.FixtureRequest, _module_stack: Stack) -> Stack:
     """Running programs that all tests of a module share: for tests that leave nothing behind."""
     request.node.stash[_PROGRAMS] = _module_stack.programs
     return _module_stack
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, binaries: Path, tmp_path: Path) -> Iterator[World]:
+    """The test world, which runs. At its end the same is asked of its programs as of a stack's."""
+    made = World(binaries, tmp_path)
+    request.node.stash[_PROGRAMS] = made.programs
+    try:
+        made.start()
+        yield made
+        faults = made.stop()
+        if request.node.stash.get(_PASSED, False):
+            assert faults + made.complaints() == []
+    finally:
+        made.close()
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count(1)
 
 
-def _ip(*arguments: str) -> None:
+def ip(*arguments: str) -> None:
+    """Runs iproute2's `ip`; a failure raises with its words."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -42,12 +43,12 @@ class Namespace:
 
     def __init__(self, role: str) -> None:
         self.name = f"{PREFIX}-{os.getpid()}-{next(_numbers)}-{role}"
-        _ip("netns", "add", self.name)
-        _ip("-n", self.name, "link", "set", "lo", "up")
+        ip("netns", "add", self.name)
+        ip("-n", self.name, "link", "set", "lo", "up")
 
     def delete(self) -> None:
         """Removes the namespace; its interfaces go with the last process in it."""
-        _ip("netns", "delete", self.name)
+        ip("netns", "delete", self.name)
 
     def command(self, *arguments: str | os.PathLike[str]) -> list[str]:
         """The command line that runs `arguments` in here; the process id stays that of the program."""
@@ -93,18 +94,20 @@ class Namespace:
         return result  # type: ignore[return-value]
 
 
-def _join(left: Namespace, left_name: str, right: Namespace, right_name: str) -> None:
-    _ip("link", "add", left_name, "netns", left.name, "type", "veth", "peer", "name", right_name, "netns", right.name)
+def join(left: Namespace, left_name: str, right: Namespace, right_name: str) -> None:
+    """Joins two namespaces by a veth pair, whose ends get these names."""
+    ip("link", "add", left_name, "netns", left.name, "type", "veth", "peer", "name", right_name, "netns", right.name)
     for namespace, link in ((left, left_name), (right, right_name)):
         # A train of packets that the kernel cuts for its sender (UDP_SEGMENT) would cross as one, as on no real wire.
-        _ip("-n", namespace.name, "link", "set", link, "gso_max_segs", "1")
-        _ip("-n", namespace.name, "link", "set", link, "up")
+        ip("-n", namespace.name, "link", "set", link, "gso_max_segs", "1")
+        ip("-n", namespace.name, "link", "set", link, "up")
 
 
-def _address(namespace: Namespace, link: str, address: str) -> None:
+def give_address(namespace: Namespace, link: str, address: str) -> None:
+    """Adds an address, with the length of its prefix, to a link."""
     # Without duplicate address detection an IPv6 address works at once.
     extra = ["nodad"] if ":" in address else []
-    _ip("-n", namespace.name, "address", "add", address, "dev", link, *extra)
+    ip("-n", namespace.name, "address", "add", address, "dev", link, *extra)
 
 
 class Testbed:
@@ -127,16 +130,16 @@ class Testbed:
             self.client = self._namespace("client")
             self.server = self._namespace("server")
             self.stranger = self._namespace("stranger")
-            _join(self.client, self.CLIENT_LINK, self.server, self.SERVER_LINK)
-            _join(self.stranger, "to-server", self.server, "to-stranger")
-            _address(self.client, self.CLIENT_LINK, f"{self.CLIENT}/24")
-            _address(self.client, self.CLIENT_LINK, f"{self.CLIENT_V6}/64")
-            _address(self.server, self.SERVER_LINK, f"{self.SERVER}/24")
-            _address(self.server, self.SERVER_LINK, f"{self.SERVER_SECOND}/24")
-            _address(self.server, self.SERVER_LINK, f"{self.SERVER_V6}/64")
-            _address(self.stranger, "to-server", f"{self.STRANGER}/24")
-            _address(self.server, "to-stranger", "10.77.2.1/24")
-            _ip("-n", self.stranger.name, "route", "add", "10.77.1.0/24", "via", "10.77.2.1")
+            join(self.client, self.CLIENT_LINK, self.server, self.SERVER_LINK)
+            join(self.stranger, "to-server", self.server, "to-stranger")
+            give_address(self.client, self.CLIENT_LINK, f"{self.CLIENT}/24")
+            give_address(self.client, self.CLIENT_LINK, f"{self.CLIENT_V6}/64")
+            give_address(self.server, self.SERVER_LINK, f"{self.SERVER}/24")
+            give_address(self.server, self.SERVER_LINK, f"{self.SERVER_SECOND}/24")
+            give_address(self.server, self.SERVER_LINK, f"{self.SERVER_V6}/64")
+            give_address(self.stranger, "to-server", f"{self.STRANGER}/24")
+            give_address(self.server, "to-stranger", "10.77.2.1/24")
+            ip("-n", self.stranger.name, "route", "add", "10.77.1.0/24", "via", "10.77.2.1")
             # The kernel would drop forged packets by itself; here the relay has to deal with them.
             for link in ("all", self.SERVER_LINK, "to-stranger"):
                 self.server.set_kernel(f"net/ipv4/conf/{link}/rp_filter", "0")
@@ -185,7 +188,7 @@ def remove_stale() -> None:
         parts = name.split("-")
         if parts[0] == PREFIX and len(parts) == 4 and not os.path.exists(f"/proc/{parts[1]}"):
             with contextlib.suppress(RuntimeError):
-                _ip("netns", "delete", name)
+                ip("netns", "delete", name)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Starting, watching and stopping the programs under test."""
 
+import contextlib
 import json
 import os
 import re
@@ -41,7 +42,9 @@ class Program:
         log: Path,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        told: bool = False,
     ) -> None:
+        """Starts `command`. One that is `told` things by `tell` keeps its standard input open."""
         self.name = name
         self.log = log
         self.lines: list[tuple[float, str]] = []
@@ -49,7 +52,7 @@ class Program:
         self._ended = False
         self._process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if told else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -76,6 +79,19 @@ class Program:
             self._ended = True
             self._news.notify_all()
 
+    def tell(self, line: str) -> None:
+        """Writes a line to the standard input of a program that is told things."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def dismiss(self) -> None:
+        """Ends the standard input of a program that is told things: the sign that it may go."""
+        if self._process.stdin is not None:
+            # What it did not read before it ended is not for anybody.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
     def text(self) -> str:
         """Everything printed so far."""
         with self._news:
@@ -86,11 +102,19 @@ class Program:
         with self._news:
             return sum(found in line for _, line in self.lines)
 
-    def wait_for_line(self, found: str | Callable[[str], bool], timeout: float) -> str:
-        """The first line in which `found` appears (or for which it is true), printed within `timeout` seconds."""
+    def printed(self) -> int:
+        """How many lines it has printed so far."""
+        with self._news:
+            return len(self.lines)
+
+    def wait_for_line(self, found: str | Callable[[str], bool], timeout: float, after: int = 0) -> str:
+        """The first line in which `found` appears (or for which it is true), printed within `timeout` seconds.
+
+        The first `after` lines are not looked at.
+        """
         test = found if callable(found) else lambda line: found in line
         deadline = time.monotonic() + timeout
-        seen = 0
+        seen = after
         with self._news:
             while True:
                 for _, line in self.lines[seen:]:

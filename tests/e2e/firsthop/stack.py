@@ -3,22 +3,26 @@
 For tests that kill, restart or misconfigure one of them; `scripts/run` has a test of its own.
 """
 
-import hashlib
-import os
-import re
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import metrics
+from .launching import (
+    KEY,
+    READY_SECONDS,
+    RELAY_ADMIN,
+    SIGNALING_METRICS,
+    TRANSCEIVER_CONTROL,
+    Launcher,
+    Settings,
+    says_ready,
+)
 from .metrics import Metrics
 from .namespaces import HTTP_PORT, UDP_PORT, Testbed
 from .processes import Program
 from .waiting import until
 
-RELAY_ADMIN, TRANSCEIVER_CONTROL, SIGNALING_METRICS = 9101, 5080, 9103
-KEY = "dev"
-READY_SECONDS = 30.0
+__all__ = ["KEY", "READY_SECONDS", "RELAY_ADMIN", "TRANSCEIVER_CONTROL", "UDP_PORT", "Stack", "flows", "sessions"]
 
 _FLEET = """\
 [[cluster]]
@@ -40,17 +44,21 @@ ipv4 = "{second}:{udp}"
 """
 
 
-class Stack:
+class Stack(Launcher):
     """Relay, transceiver and signaling of one test bed."""
 
     def __init__(self, bed: Testbed, binaries: Path, directory: Path) -> None:
+        fleet = _FLEET.format(
+            server=Testbed.SERVER,
+            second=Testbed.SERVER_SECOND,
+            server_v6=Testbed.SERVER_V6,
+            http=HTTP_PORT,
+            udp=UDP_PORT,
+            cores=2,
+        )
+        super().__init__(binaries, directory, fleet)
         self.bed = bed
         self.url = f"http://{Testbed.SERVER}:{HTTP_PORT}"
-        self.programs: list[Program] = []
-        #: Regular expressions for the warnings that this test means to cause.
-        self.expected_complaints: list[str] = []
-        self._binaries = binaries
-        self._directory = directory
         #: Settings per program, to be changed before its start: flags without the dashes.
         self.relay_settings: dict[str, str | Sequence[str]] = {
             "listen": [
@@ -76,64 +84,19 @@ class Stack:
         self.relay: Program | None = None
         self.transceiver: Program | None = None
         self.signaling: Program | None = None
-        self._write_files()
 
-    def _write_files(self) -> None:
-        directory = self._directory
-        self.keys("init")
-        (directory / "control-secret").write_text(os.urandom(24).hex() + "\n")
-        digest = hashlib.sha256(KEY.encode()).hexdigest()
-        (directory / "api-keys.toml").write_text(f'[[key]]\nname = "test"\nsha256 = "{digest}"\n')
-        fleet = _FLEET.format(
-            server=Testbed.SERVER,
-            second=Testbed.SERVER_SECOND,
-            server_v6=Testbed.SERVER_V6,
-            http=HTTP_PORT,
-            udp=UDP_PORT,
-            cores=2,
-        )
-        (directory / "fleet.toml").write_text(fleet)
-
-    def keys(self, *arguments: str) -> None:
-        """Runs the keys tool on the folder of this stack's keyrings: `keys("activate", "2")`."""
-        command = [self._binaries / "keys", arguments[0], self._directory, *arguments[1:]]
-        subprocess.run(command, check=True, capture_output=True)
-
-    def _launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+    def _launch(self, program: str, settings: Settings) -> Program:
         made = self.launch(program, settings)
-        made.wait_for_line(_says_ready, READY_SECONDS)
+        made.wait_for_line(says_ready, READY_SECONDS)
         return made
 
-    def start_another(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+    def start_another(self, program: str, settings: Settings) -> Program:
         """Starts one more of a program, with these settings, and waits until it is ready."""
         return self._launch(program, settings)
 
-    def launch(self, program: str, settings: Mapping[str, str | Sequence[str]]) -> Program:
+    def launch(self, program: str, settings: Settings) -> Program:
         """Starts a program with these settings beside the usual files, and does not wait for it."""
-        directory = self._directory
-        every: dict[str, str | Sequence[str]] = {
-            "keyring": f"{directory}/data.toml",
-            "fleet": f"{directory}/fleet.toml",
-            "cluster": "1",
-            "log-format": "json",
-        }
-        if program != "relay":
-            every["control-secret-file"] = f"{directory}/control-secret"
-        if program == "signaling":
-            every["api-keyring"] = f"{directory}/api.toml"
-            every["api-keys"] = f"{directory}/api-keys.toml"
-        flags = [
-            f"--{name}={one}"
-            for name, value in {**every, **settings}.items()
-            for one in ([value] if isinstance(value, str) else value)
-        ]
-        made = Program(
-            program,
-            self.bed.server.command(self._binaries / program, *flags),
-            self._directory / f"{program}.log",
-        )
-        self.programs.append(made)
-        return made
+        return self.launch_in(self.bed.server, program, settings)
 
     def start_relay(self) -> None:
         """Starts the relay and waits until it is ready."""
@@ -207,19 +170,6 @@ class Stack:
             if program.running():
                 program.kill()
         assert not failures, "; ".join(failures)
-
-    def complaints(self) -> list[str]:
-        """What any of the programs, dead ones too, warned of and the test did not expect."""
-        return [
-            f"{program.name}: {line}"
-            for program in self.programs
-            for line in program.complaints()
-            if not any(re.search(expected, line) for expected in self.expected_complaints)
-        ]
-
-
-def _says_ready(line: str) -> bool:
-    return '"ready"' in line or " ready" in line
 
 
 def sessions(transceiver: Metrics) -> int:
