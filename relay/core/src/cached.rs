@@ -164,6 +164,9 @@ impl Router {
     }
 
     /// Makes the claim that an entry tells of, at an address without any. Returns whether it could.
+    ///
+    /// When all trunks are taken, nobody gives way for a hint, as for the client's next check: whoever writes to the cache could name
+    /// owners without end.
     fn claim(&mut self, now: Micros, flow: FlowId, entry: &Entry) -> bool {
         if !self.serves(flow.client) {
             return false;

@@ -317,7 +317,7 @@ impl Router {
                 .lane(cluster, &record.client)
                 .map(|lane| Target::beyond(lane, origin.owner, origin.shard)),
         };
-        let Some(trunk) = target.and_then(|target| self.acquire(target)) else {
+        let Some(trunk) = target.and_then(|target| self.acquire(now, target)) else {
             self.counters.restores_refused += 1;
             return;
         };

@@ -52,12 +52,15 @@ impl Fifo {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
+    /// The node that entered next after one that is in the queue.
+    pub(crate) fn newer(&self, node: u32) -> Option<u32> {
+        let newer = self.links[node as usize].newer;
+        (newer != NONE).then_some(newer)
+    }
+
     /// All nodes, the one that has waited longest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(self.oldest(), move |&node| {
-            let newer = self.links[node as usize].newer;
-            (newer != NONE).then_some(newer)
-        })
+        std::iter::successors(self.oldest(), move |&node| self.newer(node))
     }
 
     /// Enters a node that is not in the queue; the caller has made room.

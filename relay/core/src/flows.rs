@@ -14,10 +14,11 @@
 //! A claim whose newest packet another relay brought also knows the way back there: see `backs`.
 //!
 //! Every operation is O(1). Nothing is allocated after the start: 64 bytes per flow in one cache line, 16 to 32 in the
-//! index, 16 in the queue, 8 in the expiry wheel and 4 in the list of free slots; 16 more where flows of other relays are. The
+//! index, 24 in the queue, 8 in the expiry wheel and 4 in the list of free slots; 16 more where flows of other relays are. The
 //! table knows no trunk; claims that it removes are returned, for the router to give their trunks back.
 
 mod backs;
+mod eviction;
 mod handover;
 mod key;
 mod slot;
@@ -25,7 +26,6 @@ mod slot;
 use firsthop_shared::address::{FlowHandle, Restart, SessionId};
 use siphasher::sip::SipHasher13;
 
-use crate::fifo::Fifo;
 use crate::index::Index;
 use crate::limits::{
     CLAIMS_PER_FLOW, FLOW_IDLE_TICKS, FLOWS_MAX, PROVISIONAL_SHARE, WHEEL_TICK_BITS,
@@ -35,6 +35,7 @@ use crate::wheel::Wheel;
 
 pub(crate) use backs::Back;
 use backs::Backs;
+use eviction::Queue;
 pub(crate) use handover::{ClaimImage, FlowImage};
 pub use key::Transport;
 pub(crate) use key::{FlowKey, HashedKey};
@@ -132,7 +133,7 @@ pub(crate) struct Flows {
     index: Index,
     hasher: SipHasher13,
     wheel: Wheel,
-    fifo: Fifo,
+    queue: Queue,
     proven: u32,
     proven_max: u32,
 }
@@ -160,7 +161,7 @@ impl Flows {
             index: Index::new(capacity),
             hasher: SipHasher13::new_with_keys(hash[0], hash[1]),
             wheel: Wheel::new(capacity, now),
-            fifo: Fifo::new(capacity * CLAIMS_PER_FLOW as u32, provisional),
+            queue: Queue::new(capacity * CLAIMS_PER_FLOW as u32, provisional),
             proven: 0,
             proven_max: capacity - provisional,
         }
@@ -172,7 +173,7 @@ impl Flows {
         FlowCounts {
             flows: (self.slots.len() - self.free.len()) as u32,
             proven: self.proven,
-            provisional: self.fifo.len(),
+            provisional: self.queue.len(),
         }
     }
 
@@ -312,7 +313,7 @@ impl Flows {
                 removed.displaced = Some(self.drop_claim(found.0, give_way));
             }
         }
-        if self.fifo.is_full() {
+        if self.queue.is_full() {
             removed.evicted = self.evict();
         }
         // The eviction may have taken this very flow.
@@ -321,6 +322,7 @@ impl Flows {
             None => self.allocate(now, key),
         };
         let i = self.add_claim(
+            now,
             at,
             claim,
             seen.map(|(mark, _)| mark),
@@ -347,7 +349,7 @@ impl Flows {
         proven: bool,
     ) -> Restored {
         let proven_now = proven && self.proven < self.proven_max;
-        let evicted = if !proven_now && self.fifo.is_full() {
+        let evicted = if !proven_now && self.queue.is_full() {
             self.evict()
         } else {
             None
@@ -361,7 +363,7 @@ impl Flows {
             slot.flags = LIVE[0] | PROVEN[0];
             self.proven += 1;
         } else {
-            self.add_claim(at, claim, None, restart);
+            self.add_claim(now, at, claim, None, restart);
         }
         Restored {
             refused: proven && !proven_now,
@@ -390,7 +392,7 @@ impl Flows {
         }
         if !self.slots[found.0 as usize].is_proven(i) {
             if self.proven < self.proven_max {
-                self.fifo.remove(node(found.0, i));
+                self.queue.remove(node(found.0, i));
                 self.slots[found.0 as usize].flags |= PROVEN[i];
                 self.proven += 1;
                 proof.promoted = true;
@@ -445,18 +447,6 @@ impl Flows {
         None
     }
 
-    /// Drops the oldest provisional claim, and its flow when it was the last claim of it.
-    pub(crate) fn evict(&mut self) -> Option<Ended> {
-        let node = self.fifo.oldest()?;
-        let (at, i) = (
-            node / CLAIMS_PER_FLOW as u32,
-            node as usize % CLAIMS_PER_FLOW,
-        );
-        let ended = self.drop_claim(at, i);
-        self.free_if_empty(at);
-        Some(ended)
-    }
-
     /// Takes a free slot. There is one: see the inequality at the top, with room made for the claim that is to come.
     fn allocate(&mut self, now: u32, key: &HashedKey) -> u32 {
         let Some(at) = self.free.pop() else {
@@ -473,7 +463,14 @@ impl Flows {
     }
 
     /// Adds a provisional claim. Returns its place in the flow.
-    fn add_claim(&mut self, at: u32, claim: Claim, ufrag: Option<Mark>, restart: Restart) -> usize {
+    fn add_claim(
+        &mut self,
+        now: u32,
+        at: u32,
+        claim: Claim,
+        ufrag: Option<Mark>,
+        restart: Restart,
+    ) -> usize {
         let slot = &mut self.slots[at as usize];
         let i = usize::from(slot.is_live(0));
         debug_assert!(!slot.is_live(i), "a flow with two claims takes no third");
@@ -486,7 +483,7 @@ impl Flows {
         if i == 0 && slot.is_live(1) {
             slot.flags |= SECOND_IS_OLDER;
         }
-        self.fifo.push(node(at, i));
+        self.queue.push(node(at, i), now);
         i
     }
 
@@ -496,7 +493,7 @@ impl Flows {
         if slot.is_proven(i) {
             self.proven -= 1;
         } else {
-            self.fifo.remove(node(at, i));
+            self.queue.remove(node(at, i));
         }
         slot.flags &= !(LIVE[i] | PROVEN[i] | RELAYED[i] | SECOND_IS_OLDER);
         Ended {

@@ -253,7 +253,9 @@ impl Router {
         }
         for _ in 0..header.provisional {
             let node = u32::from_be_bytes(read(file)?);
-            restoring.queue(node).map_err(ImportError::Inconsistent)?;
+            restoring
+                .queue(now.ticks(), node)
+                .map_err(ImportError::Inconsistent)?;
         }
         restoring.finish().map_err(ImportError::Inconsistent)?;
         Ok(inherited)

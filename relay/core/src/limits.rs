@@ -33,9 +33,13 @@ pub const CLAIMS_PER_FLOW: usize = 2;
 /// cores and each number that a worker has.
 pub const TRUNKS_DEFAULT: u16 = 8_192;
 
-/// Provisional claims that give way, the oldest first, to one that finds no free trunk. Mostly the first of them has one for itself; those
-/// whose owner others use as well free none. A claim is evicted once, so that whoever makes many pays for it.
-pub const TRUNK_EVICTIONS: u32 = 32;
+/// How many provisional claims a new one that finds no free trunk looks at, for one that has its trunk for itself and gives way.
+/// Claims whose owner others use as well free none, and stay.
+pub const EVICTION_LOOKS: u32 = 32;
+
+/// How long a provisional claim keeps its trunk at the least, in [ticks](crate::time::Micros::ticks): some round trips of the owner's
+/// own check, which proves it.
+pub const PROOF_TICKS: u32 = Micros(1_000_000).ticks();
 
 /// Records that wait in open and ready datagrams, unless set. Whoever has the receive buffers sets what these can hold: records
 /// of clients' packets, one for each claim of their flow, and all that the datagrams of other relays and owners carry.

@@ -209,7 +209,7 @@ pub struct Counters {
     pub proofs_refused: u64,
     /// Claims that gave way: to a third session at their address, or to the fresh proof of another.
     pub claims_displaced: u64,
-    /// Provisional claims, the oldest, that made room: in their full queue, or for a trunk when all were taken.
+    /// Provisional claims that made room: the oldest in their full queue, or one that had a trunk for itself when all were taken.
     pub claims_evicted: u64,
     /// Claims removed by a close or an unknown-session record.
     pub claims_closed: u64,

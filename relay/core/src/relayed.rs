@@ -308,9 +308,9 @@ impl Router {
             }
         }
         let trunk = self
-            .acquire(Target::owner(owner, shard))
+            .acquire(now, Target::owner(owner, shard))
             .ok_or(Reason::TrunkTableFull)?;
-        let Some(way) = self.acquire(Target::back(source, shard)) else {
+        let Some(way) = self.acquire(now, Target::back(source, shard)) else {
             self.trunks.release_claim(trunk);
             return Err(Reason::TrunkTableFull);
         };

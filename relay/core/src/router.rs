@@ -19,7 +19,7 @@ use crate::cached::Cached;
 use crate::config::{ConfigError, Placement, RouterConfig};
 use crate::flows::{Claim, Ended, FlowCounts, FlowKey, Flows, Removed, Transport};
 use crate::limits::{
-    DATAGRAM_LIMIT_MIN, TRUNK_EVICTIONS, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS,
+    DATAGRAM_LIMIT_MIN, EVICTION_LOOKS, VERIFICATIONS_BURST, VERIFICATIONS_PER_MS,
 };
 use crate::peers::Peers;
 use crate::reason::{Counters, Reason};
@@ -308,32 +308,37 @@ impl Router {
         }
     }
 
-    /// The trunk to a target, with one claim more on it. When all are taken, the oldest provisional claims give way.
-    pub(crate) fn acquire(&mut self, target: Target) -> Option<TrunkId> {
+    /// The trunk to a target, with one claim more on it. When all are taken, old provisional claims give way.
+    pub(crate) fn acquire(&mut self, now: Micros, target: Target) -> Option<TrunkId> {
         self.trunks
             .acquire(target)
-            .or_else(|| self.make_room(target))
+            .or_else(|| self.make_room(now, target))
     }
 
-    /// Evicts provisional claims, the oldest first, until there is a trunk to a target.
+    /// Evicts provisional claims that have had their time and a trunk for themselves, until there is a trunk to a target.
     ///
     /// Whoever has the fleet's keys can name owners without end, and each takes a trunk until its claim is idle; a call that is new
-    /// needs one as well, and no proof tells the two apart. But it needs it for a moment only: so the oldest have had their time.
+    /// needs one as well, and no proof tells the two apart. But it needs it for a moment only: until its owner has proven it. A
+    /// table that is full of proven calls frees nothing so, and nobody's claim goes for it.
     #[cold]
-    fn make_room(&mut self, target: Target) -> Option<TrunkId> {
-        for _ in 0..TRUNK_EVICTIONS {
+    fn make_room(&mut self, now: Micros, target: Target) -> Option<TrunkId> {
+        let mut looks = EVICTION_LOOKS;
+        loop {
             if self.trunks.has_room() {
                 // No relay leads there.
                 return None;
             }
-            let ended = self.flows.evict()?;
+            let Self { flows, trunks, .. } = self;
+            let ended = flows.evict_alone(now.ticks(), &mut looks, |claim, back| {
+                trunks.is_held_once(claim.trunk)
+                    || back.is_some_and(|back| trunks.is_held_once(back.trunk))
+            })?;
             self.counters.claims_evicted += 1;
             self.give_back(&ended);
             if let Some(trunk) = self.trunks.acquire(target) {
                 return Some(trunk);
             }
         }
-        None
     }
 
     fn give_back(&mut self, ended: &Ended) {

@@ -212,6 +212,12 @@ impl Trunks {
         self.free_if_unused(id.slot);
     }
 
+    /// Whether the end of one claim frees its trunk at once: no other names it, and nothing waits on it.
+    pub(crate) fn is_held_once(&self, id: TrunkId) -> bool {
+        let trunk = &self.trunks[usize::from(id.slot)];
+        trunk.claims == 1 && trunk.open.is_none()
+    }
+
     /// Whether a trunk leads to the owner's worker that wrote a record, whichever lane it takes.
     pub(crate) fn leads_to(&self, id: TrunkId, origin: &Origin) -> bool {
         let trunk = &self.trunks[usize::from(id.slot)];

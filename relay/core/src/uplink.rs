@@ -161,9 +161,9 @@ impl Router {
         let route = self.verify(now, &message, ufrag, source)?;
         let trunk = if route.cluster == self.cluster {
             let target = Target::owner(route.owner, route.shard);
-            self.acquire(target).ok_or(Reason::TrunkTableFull)?
+            self.acquire(now, target).ok_or(Reason::TrunkTableFull)?
         } else {
-            self.acquire_beyond(&route, source)?
+            self.acquire_beyond(now, &route, source)?
         };
         let claim = Claim {
             session: route.session,
@@ -235,11 +235,16 @@ impl Router {
 
     /// The trunk to an owner of another cluster, by the core of a relay there that the client's address selects.
     #[cold]
-    fn acquire_beyond(&mut self, route: &token::Route, source: &Source) -> Result<TrunkId, Reason> {
+    fn acquire_beyond(
+        &mut self,
+        now: Micros,
+        route: &token::Route,
+        source: &Source,
+    ) -> Result<TrunkId, Reason> {
         let lane = self.peers.lane(route.cluster, &source.client);
         let lane = lane.ok_or(Reason::RelayGone)?;
         let target = Target::beyond(lane, route.owner, route.shard);
-        let trunk = self.acquire(target).ok_or(Reason::TrunkTableFull)?;
+        let trunk = self.acquire(now, target).ok_or(Reason::TrunkTableFull)?;
         self.follow_lane(lane, route, trunk, source);
         Ok(trunk)
     }

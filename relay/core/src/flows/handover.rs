@@ -83,7 +83,7 @@ impl Flows {
 
     /// The provisional claims, oldest first: twice the slot, and which of the flow's claims.
     pub(crate) fn order(&self) -> impl Iterator<Item = u32> + '_ {
-        self.fifo.iter()
+        self.queue.iter()
     }
 
     /// Begins to fill an empty table, which hashes by these keys from now on.
@@ -179,8 +179,8 @@ impl Restoring<'_> {
         self.take(slot, TAKEN | LEFT_OUT)
     }
 
-    /// Queues a provisional claim behind those before it.
-    pub(crate) fn queue(&mut self, claim: u32) -> Result<(), &'static str> {
+    /// Queues a provisional claim behind those before it. How long it had been there is not told: its time begins anew.
+    pub(crate) fn queue(&mut self, now: u32, claim: u32) -> Result<(), &'static str> {
         let (at, i) = (
             claim / CLAIMS_PER_FLOW as u32,
             claim as usize % CLAIMS_PER_FLOW,
@@ -200,10 +200,10 @@ impl Restoring<'_> {
         if *taken & TAKEN == 0 || !slot.is_live(i) || slot.is_proven(i) {
             return Err("a claim is queued that is not provisional");
         }
-        if self.flows.fifo.is_full() {
+        if self.flows.queue.is_full() {
             return Err("more claims are provisional than the table keeps room for");
         }
-        self.flows.fifo.push(node(at, i));
+        self.flows.queue.push(node(at, i), now);
         self.provisional -= 1;
         Ok(())
     }

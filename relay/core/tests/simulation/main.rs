@@ -444,6 +444,7 @@ impl<'a> Simulation<'a> {
         let inherited = self.relay.hand_over(&self.config, ring);
         assert_eq!((inherited.flows, inherited.left_out), (before.flows, 0));
         assert_eq!(self.relay.router.flow_counts(), before);
+        self.model.hand_over(self.ticks());
         self.compare_everything();
         self.totals.handed_over += u64::from(before.flows);
     }

@@ -1,10 +1,10 @@
 //! The naive model of a relay core: maps and lists, scanned whole, written from the rules and not from the code.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use firsthop_relay_core::Transport;
 use firsthop_relay_core::limits::{
-    FLOW_IDLE_TICKS, PROVISIONAL_SHARE, TRUNK_EVICTIONS, WHEEL_TICK_BITS,
+    EVICTION_LOOKS, FLOW_IDLE_TICKS, PROOF_TICKS, PROVISIONAL_SHARE, WHEEL_TICK_BITS,
 };
 use firsthop_shared::address::{ClientAddr, OwnerAddr, ShardId};
 
@@ -25,11 +25,21 @@ struct Flow {
     last_seen: u32,
 }
 
+/// A provisional claim in their queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Queued {
+    key: Key,
+    who: Who,
+    since: u32,
+}
+
 /// Flow table and trunks of one relay core.
 pub(crate) struct Model {
     flows: HashMap<Key, Flow>,
     /// Provisional claims of all flows, oldest first.
-    queue: Vec<(Key, Who)>,
+    queue: Vec<Queued>,
+    /// Where the next look for a claim that holds a trunk alone begins; the oldest when it is none.
+    next: Option<Queued>,
     provisional_max: usize,
     proven_max: usize,
     trunks_max: usize,
@@ -43,6 +53,7 @@ impl Model {
         Self {
             flows: HashMap::new(),
             queue: Vec::new(),
+            next: None,
             provisional_max: provisional as usize,
             proven_max: (capacity - provisional) as usize,
             trunks_max: usize::from(trunks),
@@ -54,7 +65,16 @@ impl Model {
     pub(crate) fn forget(&mut self) {
         self.flows.clear();
         self.queue.clear();
+        self.next = None;
         self.waiting.clear();
+    }
+
+    /// A successor knows what the relay knew, and not how long claims have been provisional.
+    pub(crate) fn hand_over(&mut self, now: u32) {
+        for queued in &mut self.queue {
+            queued.since = now;
+        }
+        self.next = None;
     }
 
     pub(crate) fn claims(&self, key: &Key) -> Vec<(Who, bool)> {
@@ -94,23 +114,54 @@ impl Model {
         trunks.contains(&(who.owner, who.shard)) || trunks.len() < self.trunks_max
     }
 
-    /// Has the oldest provisional claims give way until there is a trunk. False when there is none after so many.
-    fn make_room_for(&mut self, who: Who) -> bool {
-        for _ in 0..TRUNK_EVICTIONS {
-            if self.has_trunk_for(who) {
-                return true;
-            }
-            let Some((key, oldest)) = self.queue.first().copied() else {
+    /// Whether nobody but one claim keeps this trunk.
+    fn is_held_once(&self, who: Who) -> bool {
+        let claims = self.flows.values().flat_map(|flow| &flow.claims);
+        let claims = claims.filter(|claim| (claim.owner, claim.shard) == (who.owner, who.shard));
+        claims.count() == 1 && !self.waiting.contains(&(who.owner, who.shard))
+    }
+
+    /// Has a provisional claim give way that holds its trunk alone and has had its time to be proven: the next one in the queue after
+    /// where the last look ended. False when there is no trunk after so many looks.
+    fn make_room_for(&mut self, now: u32, who: Who) -> bool {
+        if self.has_trunk_for(who) {
+            return true;
+        }
+        for _ in 0..EVICTION_LOOKS {
+            let from_oldest = self.next.is_none();
+            let Some(looked_at) = self.next.or(self.queue.first().copied()) else {
                 return false;
             };
-            self.drop_claim(key, oldest);
+            if now - looked_at.since < PROOF_TICKS {
+                self.next = None;
+                if from_oldest {
+                    return false;
+                }
+                continue;
+            }
+            let at = self.queue.iter().position(|queued| *queued == looked_at);
+            let at = at.expect("it is in the queue");
+            self.next = self.queue.get(at + 1).copied();
+            if self.is_held_once(looked_at.who) {
+                self.drop_claim(looked_at.key, looked_at.who);
+                return true;
+            }
         }
-        self.has_trunk_for(who)
+        false
+    }
+
+    /// Takes provisional claims out of their queue.
+    fn leave_queue(&mut self, gone: impl Fn(&Queued) -> bool) {
+        if let Some(next) = self.next {
+            let from_next = self.queue.iter().skip_while(|queued| **queued != next);
+            self.next = from_next.copied().find(|queued| !gone(queued));
+        }
+        self.queue.retain(|queued| !gone(queued));
     }
 
     /// A verified request. False when no trunk was left.
     pub(crate) fn request(&mut self, now: u32, key: Key, who: Who) -> bool {
-        if !self.make_room_for(who) {
+        if !self.make_room_for(now, who) {
             return false;
         }
         if let Some(flow) = self.flows.get_mut(&key) {
@@ -145,7 +196,7 @@ impl Model {
     /// A packet record of an owner's for a client. False when a flow was to be restored and no trunk was left.
     pub(crate) fn record(&mut self, now: u32, key: Key, who: Who, proven: bool) -> bool {
         let Some(flow) = self.flows.get_mut(&key) else {
-            if !self.make_room_for(who) {
+            if !self.make_room_for(now, who) {
                 return false;
             }
             if proven && self.proven() < self.proven_max {
@@ -173,7 +224,7 @@ impl Model {
             }
         }
         if self.proven() < self.proven_max || self.flows[&key].proven == Some(who) {
-            self.queue.retain(|entry| *entry != (key, who));
+            self.leave_queue(|queued| (queued.key, queued.who) == (key, who));
             self.flows.get_mut(&key).expect("it has a claim").proven = Some(who);
         }
         true
@@ -195,14 +246,14 @@ impl Model {
             (flow.last_seen + FLOW_IDLE_TICKS) >> WHEEL_TICK_BITS < now >> WHEEL_TICK_BITS
         };
         self.flows.retain(|_, flow| !over(flow));
-        let flows = &self.flows;
-        self.queue.retain(|(key, _)| flows.contains_key(key));
+        let here: HashSet<_> = self.flows.keys().copied().collect();
+        self.leave_queue(|queued| !here.contains(&queued.key));
     }
 
     fn add_provisional(&mut self, now: u32, key: Key, who: Who) {
         if self.queue.len() == self.provisional_max {
-            let (key, who) = self.queue[0];
-            self.drop_claim(key, who);
+            let oldest = self.queue[0];
+            self.drop_claim(oldest.key, oldest.who);
         }
         let flow = self.flows.entry(key).or_insert(Flow {
             claims: Vec::new(),
@@ -210,7 +261,8 @@ impl Model {
             last_seen: now,
         });
         flow.claims.push(who);
-        self.queue.push((key, who));
+        let since = now;
+        self.queue.push(Queued { key, who, since });
     }
 
     fn drop_claim(&mut self, key: Key, who: Who) {
@@ -222,6 +274,6 @@ impl Model {
         if flow.claims.is_empty() {
             self.flows.remove(&key);
         }
-        self.queue.retain(|entry| *entry != (key, who));
+        self.leave_queue(|queued| (queued.key, queued.who) == (key, who));
     }
 }
