@@ -13,8 +13,11 @@ pub const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// How many files a program has open beside its sockets: event queues, timers, threads that look names up, files that are read.
 pub const FILES_RESERVE: u64 = 128;
 
-/// How long a line of the log waits for a reader that is busy. It then is lost, and the lines behind it do not wait.
+/// How long a line of the log waits for a reader that is busy. It then is lost, and the lines behind it do not wait for some time.
 pub const LOG_PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long nothing waits for the log's reader after it has made a line be lost: it is no more than slow if it takes some in the meantime.
+pub const LOG_IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// How much of a line is written at once, in bytes: as much as a pipe takes whole when it takes anything (`PIPE_BUF`).
 pub const LOG_PIECE: usize = 4_096;

@@ -9,18 +9,55 @@
 
 use std::io::{self, Stderr, Write};
 use std::os::fd::{AsFd, AsRawFd as _};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::panic::{self, PanicHookInfo};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use tracing_subscriber::fmt::MakeWriter;
-
-use crate::limits::{LOG_PATIENCE, LOG_PIECE};
+use crate::limits::{LOG_IMPATIENCE, LOG_PATIENCE, LOG_PIECE};
 use crate::settings::LogFormat;
+
+/// Standard error, for all that the process says there.
+static STDERR: LazyLock<Lines<Stderr>> = LazyLock::new(|| Lines::new(io::stderr(), text_note));
+
+/// Has what is said on standard error be in this form, and panics be told there as everything else: without waiting for long.
+pub(crate) fn start(format: LogFormat) {
+    STDERR.way().note = match format {
+        LogFormat::Text => text_note,
+        LogFormat::Json => json_note,
+    };
+    panic::set_hook(Box::new(tell_panic));
+}
+
+/// The way of log lines to standard error, one line per write.
+pub(crate) fn to_stderr() -> Line<'static, Stderr> {
+    Line(&STDERR)
+}
+
+/// Says a line on standard error that is the last for a while: there is a moment's time for it, whatever was lost before.
+pub(crate) fn say(line: &str) {
+    STDERR
+        .way()
+        .line(format!("{line}\n").as_bytes(), LOG_PATIENCE);
+}
+
+/// Says what Rust's own hook would say, which waits for the reader: a thread that stood still there would never be missed.
+fn tell_panic(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    // Nothing, unless the environment asks for it.
+    let backtrace = std::backtrace::Backtrace::capture();
+    say(&match backtrace.status() {
+        std::backtrace::BacktraceStatus::Captured => {
+            format!("thread '{name}' {panic}\n{backtrace}")
+        }
+        _ => format!("thread '{name}' {panic}"),
+    });
+}
 
 /// A way to something like a pipe, on which no line waits for its reader.
 #[derive(Debug)]
-pub(crate) struct Lines<T> {
-    /// Locked by whoever writes: the room that was seen is the writer's.
+struct Lines<T> {
+    /// Locked by whoever writes: the room that was seen is the writer's. Nothing panics under the lock.
     to: Mutex<Way<T>>,
 }
 
@@ -31,19 +68,10 @@ struct Way<T> {
     note: fn(u64) -> String,
     /// Lines that found no room since the last one that did.
     lost: u64,
+    /// When the last of them was.
+    lost_at: Option<Instant>,
     /// Whether the last line was cut off.
     cut: bool,
-}
-
-impl Lines<Stderr> {
-    /// To standard error, in this form.
-    pub(crate) fn to_stderr(format: LogFormat) -> Self {
-        let note = match format {
-            LogFormat::Text => text_note,
-            LogFormat::Json => json_note,
-        };
-        Self::new(io::stderr(), note)
-    }
 }
 
 impl<T: Write + AsFd> Lines<T> {
@@ -52,6 +80,7 @@ impl<T: Write + AsFd> Lines<T> {
             to,
             note,
             lost: 0,
+            lost_at: None,
             cut: false,
         };
         Self {
@@ -59,61 +88,94 @@ impl<T: Write + AsFd> Lines<T> {
         }
     }
 
-    fn line(&self, line: &[u8]) {
-        let mut way = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        way.line(line);
+    fn way(&self) -> MutexGuard<'_, Way<T>> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<T: Write + AsFd> Way<T> {
-    /// Writes a line, and what has to be said before it; or counts it.
-    fn line(&mut self, line: &[u8]) {
-        // Who has lost lines knows that the reader stands still, and waits no more for it.
-        let patience = if self.lost > 0 {
+    fn line(&self, line: &[u8]) {
+        let mut way = self.way();
+        // Who has just lost lines knows that the reader stands still, or is slow, and waits no more for it.
+        let lost = way.lost_at.is_some_and(|at| at.elapsed() < LOG_IMPATIENCE);
+        let patience = if lost || way.lost > 0 {
             Duration::ZERO
         } else {
             LOG_PATIENCE
         };
-        if !self.has_room(patience) {
-            self.lost += 1;
-            return;
-        }
-        let mut note = Vec::new();
+        way.line(line, patience);
+    }
+}
+
+impl<T: Write + AsFd> Way<T> {
+    /// Writes a line, and what has to be said before it; or counts it. Each piece waits for so long at the most.
+    fn line(&mut self, line: &[u8], patience: Duration) {
+        // In one buffer: of a reader that makes room for little at a time, the note alone would take it all, each time.
+        let mut text = Vec::new();
         if self.cut {
-            note.push(b'\n');
+            text.push(b'\n');
         }
         if self.lost > 0 {
-            note.extend((self.note)(self.lost).bytes());
+            text.extend((self.note)(self.lost).bytes());
         }
-        let written =
-            (note.is_empty() || self.to.write_all(&note).is_ok()).then(|| self.pieces(line));
-        match written {
-            Some(whole) => {
-                self.lost = u64::from(!whole);
-                self.cut = !whole;
-            }
-            // A disk is full, or the reader has gone.
-            None => self.lost += 1,
+        text.extend(line);
+        let written = self.pieces(&text, patience);
+        if written == text.len() {
+            self.lost = 0;
+            self.cut = false;
+            return;
+        }
+        self.lost_at = Some(Instant::now());
+        if written > 0 {
+            // What was lost before is told; this line is not whole.
+            self.lost = 1;
+            self.cut = true;
+        } else {
+            self.lost += 1;
         }
     }
 
-    /// Writes a line in pieces for each of which there is room. Returns whether it is whole.
-    fn pieces(&mut self, line: &[u8]) -> bool {
-        line.chunks(LOG_PIECE)
-            .all(|piece| self.has_room(LOG_PATIENCE) && self.to.write_all(piece).is_ok())
+    /// Writes a text in pieces for each of which there is room. Returns how many bytes were written.
+    fn pieces(&mut self, text: &[u8], patience: Duration) -> usize {
+        let mut written = 0;
+        for piece in text.chunks(LOG_PIECE) {
+            if !self.has_room(patience) {
+                break;
+            }
+            let end = written + piece.len();
+            while written < end {
+                match self.to.write(&text[written..end]) {
+                    // A disk is full, or the reader has gone.
+                    Ok(0) => return written,
+                    Ok(count) => written += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return written,
+                }
+            }
+        }
+        written
     }
 
     /// Whether a piece can be written without waiting, now or within this time.
     fn has_room(&self, time: Duration) -> bool {
-        let mut entry = libc::pollfd {
-            fd: self.to.as_fd().as_raw_fd(),
-            events: libc::POLLOUT,
-            revents: 0,
-        };
-        // SAFETY: the kernel reads and writes one entry, during the call.
-        let ready = unsafe { libc::poll(&raw mut entry, 1, time.as_millis() as libc::c_int) };
-        // What cannot be asked, or has an error to tell, is tried: it does not wait.
-        ready != 0
+        let end = Instant::now() + time;
+        let mut left = time;
+        loop {
+            let mut entry = libc::pollfd {
+                fd: self.to.as_fd().as_raw_fd(),
+                events: libc::POLLOUT,
+                revents: 0,
+            };
+            // SAFETY: the kernel reads and writes one entry, during the call.
+            let ready = unsafe { libc::poll(&raw mut entry, 1, left.as_millis() as libc::c_int) };
+            if ready >= 0 {
+                // What has an error to tell is tried: it does not wait.
+                return ready > 0;
+            }
+            // A signal's handler ran on this thread, which is no room yet.
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return false;
+            }
+            left = end.saturating_duration_since(Instant::now());
+        }
     }
 }
 
@@ -143,20 +205,20 @@ impl<T: Write + AsFd> Write for Line<'_, T> {
     }
 }
 
-impl<'a, T: Write + AsFd + 'a> MakeWriter<'a> for Lines<T> {
-    type Writer = Line<'a, T>;
-
-    fn make_writer(&'a self) -> Line<'a, T> {
-        Line(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{PipeReader, PipeWriter, Read as _, pipe};
-    use std::time::Instant;
+    use std::os::unix::thread::JoinHandleExt as _;
+    use std::process::{Command, Stdio, exit};
+    use std::thread;
+
+    use clap::Parser;
 
     use super::*;
+    use crate::settings::{self, Log};
+
+    /// What no event ends by itself is given up after this.
+    const LONG: Duration = Duration::from_secs(60);
 
     fn lines() -> (PipeReader, Lines<PipeWriter>) {
         let (reader, writer) = pipe().expect("a pipe");
@@ -176,10 +238,7 @@ mod tests {
         let (reader, lines) = lines();
         let long = format!("{}\n", "x".repeat(3 * LOG_PIECE));
         for line in ["one\n", &long, "two\n"] {
-            lines
-                .make_writer()
-                .write_all(line.as_bytes())
-                .expect("taken");
+            Line(&lines).write_all(line.as_bytes()).expect("taken");
         }
         assert_eq!(rest(reader, lines), format!("one\n{long}two\n"));
     }
@@ -210,10 +269,156 @@ mod tests {
         let (reader, lines) = lines();
         drop(reader);
         for _ in 0..10 {
-            lines
-                .make_writer()
-                .write_all(b"nobody hears\n")
-                .expect("taken");
+            Line(&lines).write_all(b"nobody hears\n").expect("taken");
         }
+    }
+
+    /// Writes until the pipe takes no more.
+    fn fill(lines: &Lines<PipeWriter>) {
+        while lines.way().lost == 0 {
+            let mut line = [b'x'; LOG_PIECE];
+            line[LOG_PIECE - 1] = b'\n';
+            lines.line(&line);
+        }
+    }
+
+    /// One that takes a page whenever it has got some: there is never room for more than that.
+    #[test]
+    fn a_reader_that_makes_little_room_gets_a_line_and_how_much_it_missed_by_each() {
+        let (mut reader, lines) = lines();
+        fill(&lines);
+        let line = format!("{}\n", "y".repeat(999));
+        let began = Instant::now();
+        let mut read = Vec::new();
+        for _ in 0..1_000 {
+            let mut page = [0; LOG_PIECE];
+            reader.read_exact(&mut page).expect("a page");
+            read.extend(page);
+            for _ in 0..10 {
+                lines.line(line.as_bytes());
+            }
+        }
+        // Nobody has waited for it.
+        assert!(began.elapsed() < 400 * LOG_PATIENCE);
+        let text = String::from_utf8(read).expect("text") + &rest(reader, lines);
+        let told: u64 = text
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("WARN ")?
+                    .rsplit_once('=')?
+                    .1
+                    .parse::<u64>()
+                    .ok()
+            })
+            .sum();
+        let whole = text.matches(line.as_str()).count() as u64;
+        assert!(whole >= 1_000, "{whole} whole lines");
+        // What came after the last line that was taken has not been told; the first that was lost is the one that filled the pipe.
+        assert!(
+            (9_990..=10_001).contains(&(told + whole)),
+            "{told} + {whole}"
+        );
+    }
+
+    extern "C" fn nothing(_: libc::c_int) {}
+
+    #[test]
+    fn a_signal_is_no_room() {
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGUSR2, nothing as *const () as libc::sighandler_t) };
+        let (_reader, lines) = lines();
+        fill(&lines);
+        let writer = thread::spawn(move || {
+            for _ in 0..20 {
+                lines.way().line(b"nobody reads\n", LOG_PATIENCE);
+            }
+            lines.way().lost
+        });
+        let began = Instant::now();
+        while !writer.is_finished() {
+            assert!(began.elapsed() < LONG, "it waits for the reader");
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(writer.as_pthread_t(), libc::SIGUSR2) };
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(writer.join().expect("written"), 21);
+    }
+
+    fn broken() {
+        panic!("on purpose");
+    }
+
+    #[derive(Parser)]
+    struct Settings {
+        #[command(flatten)]
+        log: Log,
+    }
+
+    /// This test runs itself, as a program whose standard error nobody reads.
+    #[test]
+    fn last_words_and_panics_wait_for_nobody() {
+        const CHILD: &str = "FIRSTHOP_TEST_LAST_WORDS";
+        if std::env::var_os(CHILD).is_some() {
+            let Settings { log } = Settings::parse_from(["program"]);
+            log.start(&[]).expect("a log");
+            let core = thread::spawn(broken);
+            assert!(core.join().is_err());
+            settings::say("program", "why");
+            exit(7);
+        }
+        let (_reader, writer) = pipe().expect("a pipe");
+        fill(&Lines::new(writer.try_clone().expect("a pipe"), text_note));
+        let mut child = Command::new(std::env::current_exe().expect("this"))
+            .args([
+                "--exact",
+                "log::tests::last_words_and_panics_wait_for_nobody",
+            ])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .stdout(Stdio::null())
+            .stderr(writer)
+            .spawn()
+            .expect("it starts");
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if began.elapsed() > LONG {
+                child.kill().expect("killed");
+                panic!("it waits for the reader");
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), Some(7));
+    }
+
+    #[test]
+    fn a_panic_is_told_with_its_place_and_thread() {
+        const CHILD: &str = "FIRSTHOP_TEST_PANIC";
+        if std::env::var_os(CHILD).is_some() {
+            let Settings { log } = Settings::parse_from(["program"]);
+            log.start(&[]).expect("a log");
+            let core = thread::Builder::new().name("core-3".to_owned());
+            let core = core.spawn(broken).expect("a thread");
+            assert!(core.join().is_err());
+            exit(7);
+        }
+        let child = Command::new(std::env::current_exe().expect("this"))
+            .args([
+                "--exact",
+                "log::tests::a_panic_is_told_with_its_place_and_thread",
+            ])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8(child.stderr).expect("text");
+        assert_eq!(child.status.code(), Some(7), "{said}");
+        assert!(said.contains("thread 'core-3' panicked at "), "{said}");
+        assert!(
+            said.contains("log.rs:") && said.contains("\non purpose\n"),
+            "{said}"
+        );
     }
 }

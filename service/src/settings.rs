@@ -6,14 +6,14 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-use crate::log::Lines;
+use crate::log;
 
 /// The exit status of a start that a setting, or a limit of the machine, has stopped.
 pub const BAD_SETTING: u8 = 2;
@@ -121,9 +121,9 @@ pub fn refuse(program: &str, error: &dyn fmt::Display) -> ExitCode {
     ExitCode::from(BAD_SETTING)
 }
 
-/// Says on standard error why the program ends, if that takes a line: the exit status says so too.
+/// Says on standard error why the program ends, if that takes a line, and does not wait for that: the exit status says so too.
 pub fn say(program: &str, why: &str) {
-    let _ = writeln!(io::stderr(), "{program}: {why}");
+    log::say(&format!("{program}: {why}"));
 }
 
 /// Says what clap says about a bad command line in our form.
@@ -208,7 +208,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts the log, on standard error. The targets in `quiet` log at their level there, unless the filter names them.
+    /// Starts the log, on standard error, where panics are told as well. The targets in `quiet` log at their level there, unless the filter names them.
     ///
     /// # Errors
     /// The filter cannot be used.
@@ -220,15 +220,16 @@ impl Log {
                 "give error, warn, info, debug or trace, or a list of target=level",
             )
         })?;
-        let log = tracing_subscriber::fmt()
+        let lines = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(Lines::to_stderr(self.format))
+            .with_writer(log::to_stderr)
             // It would say so on standard error, and panic when that takes no more.
             .log_internal_errors(false)
             .with_ansi(io::stderr().is_terminal());
+        log::start(self.format);
         match self.format {
-            LogFormat::Text => log.init(),
-            LogFormat::Json => log.json().init(),
+            LogFormat::Text => lines.init(),
+            LogFormat::Json => lines.json().init(),
         }
         Ok(())
     }
