@@ -203,6 +203,9 @@ pub const BACKEND_ATTEMPTS: u32 = 6;
 /// Model servers whose outage the log has told of; of any more it tells call by call.
 pub const BACKEND_OUTAGES: usize = 256;
 
+/// How long the log says nothing of another outage of a server, or of a key that it refuses, after a warning.
+pub const BACKEND_OUTAGE_PAUSE: Duration = Duration::from_secs(60);
+
 /// How long a session waits before the first of these.
 pub const BACKEND_BACKOFF_FIRST: Duration = Duration::from_millis(250);
 

@@ -68,6 +68,7 @@ pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Ou
     let mut retries = Retries::default();
     let mut epoch = 0;
     let server = outage::name(&target.url);
+    let shown = outage::shown(&target.headers);
     // Of the attempts in a row that fail, the first alone is told.
     let mut told = false;
     // Ends: each turn without a stable connection uses up one of a bounded number of attempts.
@@ -82,7 +83,7 @@ pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Ou
             Ok(Ok(socket)) => {
                 epoch += 1;
                 told = false;
-                if outages.ends(&server) {
+                if outages.ends(&server, shown) {
                     tracing::info!(server, "the model server takes connections again");
                 }
                 let began = Instant::now();
@@ -98,13 +99,27 @@ pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Ou
                 }
             }
             Ok(Err(Failed(cause, error))) => {
-                failed(session, &server, &cause, &error, &mut told, &outages);
+                failed(
+                    session,
+                    (&server, shown),
+                    &cause,
+                    &error,
+                    &mut told,
+                    &outages,
+                );
                 (cause, None)
             }
             Err(_) => {
                 let cause = LossCause::TimedOut;
                 let error = cause.to_string();
-                failed(session, &server, &cause, &error, &mut told, &outages);
+                failed(
+                    session,
+                    (&server, shown),
+                    &cause,
+                    &error,
+                    &mut told,
+                    &outages,
+                );
                 (cause, None)
             }
         };
@@ -123,19 +138,19 @@ pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Ou
 /// Tells the log of an attempt that failed: as a warning when an outage begins, else once of each call.
 fn failed(
     session: u32,
-    server: &str,
+    (server, shown): (&str, u64),
     cause: &LossCause,
     error: &str,
     told: &mut bool,
     outages: &Outages,
 ) {
-    let what = match cause {
-        LossCause::Status(status) if outage::is_refusal(*status) => {
-            "the model server wants a key that it accepts: see FIRSTHOP_BACKEND_KEY, or the application's key_file"
-        }
-        _ => "the model server could not be connected to",
+    let refused = matches!(cause, LossCause::Status(status) if outage::is_refusal(*status));
+    let what = if refused {
+        "the model server wants a key that it accepts: see FIRSTHOP_BACKEND_KEY, or the application's key_file"
+    } else {
+        "the model server could not be connected to"
     };
-    if outage::is_outage(cause) && outages.begins(server) {
+    if outage::is_outage(cause) && outages.begins(server, shown, refused, Instant::now()) {
         tracing::warn!(session, server, error, "{what}");
     } else if !*told {
         tracing::info!(session, server, error, "{what}");
