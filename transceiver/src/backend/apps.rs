@@ -196,7 +196,8 @@ impl AppError {
 /// It is none, or of another scheme; the problem in words.
 pub fn parse_url(text: &str) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| {
-        format!("'{text}' is not a URL ({error}); give one like wss://models.example/v1/realtime")
+        let shown = without_keys(text);
+        format!("{shown} is not a URL ({error}); give one like wss://models.example/v1/realtime")
     })?;
     // A password in a URL would be logged.
     let authority = url.authority().map_or("", |authority| authority.as_str());
@@ -208,13 +209,22 @@ pub fn parse_url(text: &str) -> Result<Uri, String> {
     }
     let usable = matches!(url.scheme_str(), Some("ws" | "wss"));
     if !usable || authority.is_empty() {
-        // A key may stand in the query.
-        let shown = text.split('?').next().unwrap_or_default();
+        let shown = without_keys(text);
         return Err(format!(
-            "'{shown}' is not the URL of a WebSocket; give ws:// or wss://, a host and a path, like wss://models.example/v1/realtime"
+            "{shown} is not the URL of a WebSocket; give ws:// or wss://, a host and a path, like wss://models.example/v1/realtime"
         ));
     }
     Ok(url)
+}
+
+/// What may be shown of a text that was to be a URL: nothing of a query, where a key may stand, and nothing at all where a password may.
+fn without_keys(text: &str) -> String {
+    let shown = text.split(['?', '#']).next().unwrap_or_default();
+    if text.contains('@') {
+        "what is given".to_owned()
+    } else {
+        format!("'{shown}'")
+    }
 }
 
 /// The applications, as they are now.
@@ -280,9 +290,15 @@ fn key(path: &Path) -> Result<Secret, AppError> {
 
 fn read(path: &Path) -> Result<File, AppError> {
     let text = read_small_file(path)?;
-    toml::from_str(&text).map_err(|error| AppError::File {
-        path: path.to_owned(),
-        problem: error.to_string(),
+    toml::from_str(&text).map_err(|error| {
+        // The parser quotes the line as well, which may be a URL with a key.
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        let before = &text.as_bytes()[..at];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        AppError::File {
+            path: path.to_owned(),
+            problem: format!("line {line}: {}", error.message()),
+        }
     })
 }
 

@@ -178,6 +178,22 @@ fn what_cannot_be_used_is_told_with_the_fix() {
             "a password in it",
         ),
         (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"wss://x/v1?key=my secret\"\n",
+            "app.a.url: 'wss://x/v1' is not a URL (",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"wss://u:my secret@x\"\n",
+            "app.a.url: what is given is not a URL (",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"https://x/#my secret\"\n",
+            "app.a.url: 'https://x/' is not a",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"wss://x/?key=secret\n",
+            "line 3: ",
+        ),
+        (
             "[app.a]\nbackend=\"echo\"\nkey_file=\"nowhere\"\n",
             "cannot read",
         ),
