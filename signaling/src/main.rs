@@ -49,7 +49,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .context("cannot start the runtime")
-        .and_then(|runtime| runtime.block_on(run(&config, &open_files)));
+        .and_then(|runtime| {
+            let result = runtime.block_on(run(&config, &open_files));
+            // A look-up of a name goes on when nobody waits for it any more, and a name server that is silent takes its time.
+            runtime.shutdown_background();
+            result
+        });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<SettingError>() {

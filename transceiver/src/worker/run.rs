@@ -63,7 +63,10 @@ pub fn spawn(
             .enable_io()
             .enable_time()
             .build()?;
-        runtime.block_on(run(worker))
+        let result = runtime.block_on(run(worker));
+        // A look-up of a model server's name goes on when nobody waits for it any more: it does not hold the worker's end.
+        runtime.shutdown_background();
+        result
     })
 }
 
