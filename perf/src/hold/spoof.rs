@@ -72,7 +72,17 @@ fn open(ips: &[Ipv4Addr]) -> io::Result<Vec<UdpSocket>> {
 pub(super) fn run(
     attack: Attack,
     ips: &[Ipv4Addr],
+    capture: impl FnMut() -> io::Result<Vec<Captured>>,
+) -> io::Result<Spoofed> {
+    run_until(attack, ips, capture, |_, listened| listened >= LINGER)
+}
+
+/// The same, which listens until `heard` is content with what has come back and how long it has listened.
+fn run_until(
+    attack: Attack,
+    ips: &[Ipv4Addr],
     mut capture: impl FnMut() -> io::Result<Vec<Captured>>,
+    heard: impl Fn(&Spoofed, Duration) -> bool,
 ) -> io::Result<Spoofed> {
     let sockets = open(ips)?;
     let mut spoofed = Spoofed {
@@ -113,7 +123,7 @@ pub(super) fn run(
             sent += 1;
         }
         hear(&sockets, &mut spoofed);
-        if time >= attack.time + LINGER {
+        if time >= attack.time && heard(&spoofed, time - attack.time) {
             return Ok(spoofed);
         }
         std::thread::sleep(TURN);
@@ -209,11 +219,15 @@ mod tests {
         });
         let ips = [Ipv4Addr::new(127, 3, 0, 1), Ipv4Addr::new(127, 3, 0, 2)];
         let packet = request();
-        let spoofed = run(attack, &ips, || {
+        let capture = || {
             let packet = packet.clone();
             Ok(vec![Captured { to, packet }])
-        })
-        .expect("spoofed");
+        };
+        // The victim answers when it has a turn.
+        let all = |spoofed: &Spoofed, listened| {
+            spoofed.stun_back + spoofed.media_back >= 11 || listened >= 100 * LINGER
+        };
+        let spoofed = run_until(attack, &ips, capture, all).expect("spoofed");
         assert_eq!(thread.join().expect("heard"), 2 * PORTS);
         let expected = Spoofed {
             replayed: 100,
