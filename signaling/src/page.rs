@@ -46,6 +46,7 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
         "/cards.css" CSS "cards.css",
         "/sizes.css" CSS "sizes.css",
         "/icon.svg" SVG "icon.svg",
+        "/answering.js" JAVASCRIPT "answering.js",
         "/call.js" JAVASCRIPT "call.js",
         "/compose.js" JAVASCRIPT "compose.js",
         "/log.js" JAVASCRIPT "log.js",

@@ -3,6 +3,7 @@
 // `document.body.dataset.state` is always one of idle, asking, requesting, connecting, open, recovering, ended, failed; with the last
 // two, `dataset.end` says why (the codes of call.js and source.js).
 
+import { answers } from './answering.js';
 import { Call } from './call.js';
 import { Compose } from './compose.js';
 import { EventLog } from './log.js';
@@ -213,9 +214,7 @@ function receive({ event, text }) {
   }
   log.add('in', event, text);
   const before = answered;
-  // Errors, and what becomes of sound, are told by the server itself, also while there is no model behind it.
-  if (event?.error?.code === 'backend_disconnected') answered = false;
-  else if (event && event.type !== 'error' && !event.type?.startsWith?.('output_audio_buffer.')) answered = true;
+  answered = answers(event) ?? answered;
   if (answered !== before && state === 'open') showOpen();
   switch (event?.type) {
     case 'session.created':

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { answers } from '../answering.js';
 import { message, parse } from '../compose.js';
 import { FLOOR, fraction, loudness } from '../meters.js';
 import { ceiling, paths } from '../plots.js';
@@ -64,6 +65,15 @@ test('only an object with a type is an event', () => {
   assert.deepEqual(parse('{"type":"x"}'), { event: { type: 'x' } });
   for (const text of ['', '{', '[]', 'null', '"x"', '{}', '{"type":1}']) assert.ok(parse(text).error, text);
   assert.equal(message('hi').item.content[0].text, 'hi');
+});
+
+test('what answers is there when it says or plays something, until its connection is lost', () => {
+  const lost = { type: 'error', error: { code: 'backend_disconnected' } };
+  const said = [{ type: 'session.created' }, { type: 'session.updated' }, { type: 'output_audio_buffer.started' }, { type: 'bot-ready' }];
+  assert.deepEqual(said.map(answers), [true, true, true, true]);
+  assert.equal(answers(lost), false);
+  const ours = [null, {}, { type: 1 }, { type: 'error', error: {} }, { type: 'output_audio_buffer.cleared' }, { type: 'output_audio_buffer.stopped' }];
+  assert.deepEqual(ours.map(answers), ours.map(() => null));
 });
 
 test('the synthetic voice sounds, pauses and never clips', () => {

@@ -369,11 +369,14 @@ impl Pipecat {
     /// There is a connection: the bot is told that its client is there, and then everything that waited.
     fn open(&mut self) {
         self.outputs.connected();
-        if !std::mem::replace(&mut self.announced, true) {
-            let session = events::session(&self.session, &self.session_id);
-            self.outputs
-                .tell("session.created", json!({"session": session}));
-        }
+        // Of a connection that is made again the client is told, too: a bot may have nothing to say before it is asked.
+        let kind = if std::mem::replace(&mut self.announced, true) {
+            "session.updated"
+        } else {
+            "session.created"
+        };
+        let session = events::session(&self.session, &self.session_id);
+        self.outputs.tell(kind, json!({"session": session}));
         let ready = rtvi::client_ready(&self.outputs.ids.make("client"));
         let ready = wire::write(Kind::Message(wire::Note { data: ready }));
         self.up.push(Message::Binary(ready));

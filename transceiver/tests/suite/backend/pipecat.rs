@@ -347,6 +347,8 @@ fn sound_of_other_rates_and_sound_that_cannot_be_played() {
 fn a_connection_that_is_made_again_and_one_that_is_not() {
     let lines = check("reconnect");
     assert_eq!(of_type(&lines, "session.created").len(), 1);
+    let updated = of_type(&lines, "session.updated");
+    assert_eq!((updated.len(), updated[0].0), (1, 350), "made again");
     let codes: Vec<_> = of_type(&lines, "error")
         .iter()
         .map(|(_, event)| event["error"]["code"].as_str().expect("a code"))
