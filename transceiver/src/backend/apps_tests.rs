@@ -187,7 +187,7 @@ fn what_cannot_be_used_is_told_with_the_fix() {
         ),
         (
             "[app.a]\nbackend=\"realtime\"\nurl=\"https://x/#my secret\"\n",
-            "app.a.url: 'https://x/' is not a",
+            "app.a.url: 'https://x/' is not the URL of a WebSocket;",
         ),
         (
             "[app.a]\nbackend=\"realtime\"\nurl=\"wss://x/?key=secret\n",
