@@ -1,5 +1,9 @@
-"""What the documents name exists: who follows them word by word must not end at a file that was moved."""
+"""What the documents name exists: who follows them word by word must not end at a file that was moved.
 
+And what they say that a failure costs is what was measured.
+"""
+
+import json
 import re
 from pathlib import Path
 
@@ -34,3 +38,21 @@ def test_every_link_and_path_of_a_document_leads_somewhere(document: Path) -> No
         if not path.startswith(MADE) and not (document.parent / path).exists() and not (REPOSITORY / path).exists()
     ]
     assert missing == []
+
+
+def test_the_table_of_failures_has_what_the_test_world_has_measured() -> None:
+    results = json.loads((REPOSITORY / "perf/results/testnet.json").read_text())
+    rows = re.findall(
+        r"^\| .* \| `([a-z-]+)` \| ([\d,]+) ms \| ([\d,]+) ms \| ([\d,]+) \|",
+        (REPOSITORY / "ARCHITECTURE.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    assert sorted(rows) == sorted(
+        (
+            one["scenario"],
+            f"{one['down']['worst_gap_ms']:,.0f}",
+            f"{one['up']['worst_gap_ms']:,.0f}",
+            f"{one['packets_lost']:,}",
+        )
+        for one in results
+    )
