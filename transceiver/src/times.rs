@@ -113,15 +113,13 @@ pub fn encode(
         let bounds = BOUNDS.map(|micros| micros as f64 / SECOND);
         let bounds = bounds.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(times.buckets).collect();
-        let labels: Vec<(&str, &str)> = label.iter().copied().collect();
-        family
-            .encode_family(&labels)?
-            .encode_histogram::<NoLabelSet>(
-                times.sum as f64 / SECOND,
-                times.count(),
-                &buckets,
-                None,
-            )?;
+        let (sum, count) = (times.sum as f64 / SECOND, times.count());
+        match label {
+            Some(label) => family
+                .encode_family(&[*label])?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?,
+            None => family.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?,
+        }
     }
     Ok(())
 }
