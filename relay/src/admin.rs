@@ -14,6 +14,7 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use firsthop_relay_core::Reason;
+use firsthop_service::about::About;
 use firsthop_service::{body, files, server};
 use firsthop_shared::fleet::{Fleet, FleetError};
 use firsthop_shared::keyring::{DataKeyring, KeyringError};
@@ -47,6 +48,8 @@ pub struct Reload {
     pub listen: Vec<Listen>,
     /// What the relay is to the fleet.
     pub site: Site,
+    /// What the relay says of itself.
+    pub about: Arc<About>,
 }
 
 /// What the admin pages show.
@@ -73,6 +76,8 @@ pub async fn serve(
     registry.register_collector(Box::new(Metrics {
         roster: Arc::clone(&roster),
     }));
+    show_keyring(&reload.about, &roster.keyring());
+    reload.about.register(&mut registry);
     let pages = Arc::new(Pages {
         roster: Arc::clone(&roster),
         registry,
@@ -146,7 +151,8 @@ impl Collector for Metrics {
         if let Some(cache) = self.roster.cache() {
             cache::encode(&mut encoder, cache)?;
         }
-        encode_rebuilds(&mut encoder, self.roster.rebuilds())
+        encode_rebuilds(&mut encoder, self.roster.rebuilds())?;
+        encode_state(&mut encoder, &self.roster, &group)
     }
 }
 
@@ -240,18 +246,62 @@ fn encode_rebuilds(encoder: &mut DescriptorEncoder<'_>, rebuilds: u64) -> fmt::R
     counter.encode(family)
 }
 
+/// What the relay can do, and whether it does it.
+fn encode_state(
+    encoder: &mut DescriptorEncoder<'_>,
+    roster: &Roster,
+    group: &GroupView,
+) -> fmt::Result {
+    let receiving = group.cores.iter().filter(|core| core.published.armed());
+    let values = [
+        (
+            "draining",
+            "Whether the relay is about to end: 1, or 0",
+            u64::from(roster.stopping()),
+        ),
+        (
+            "cores",
+            "Cores that shall receive",
+            roster.expected() as u64,
+        ),
+        (
+            "cores_receiving",
+            "Cores that receive on all of their sockets",
+            receiving.count() as u64,
+        ),
+    ];
+    for (name, help, value) in values {
+        let gauge = ConstGauge::new(value);
+        gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+    }
+    let help = "Flows that the core can know at a time";
+    let mut family = encoder.encode_descriptor("flows_capacity", help, None, MetricType::Gauge)?;
+    for (number, _) in group.cores.iter().enumerate() {
+        let labels = [("core", number.to_string())];
+        let capacity = ConstGauge::new(u64::from(roster.flows_per_core()));
+        capacity.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 async fn watch_files(mut reload: Reload, roster: Arc<Roster>) {
     let mut timer = tokio::time::interval(RELOAD_INTERVAL);
     loop {
         timer.tick().await;
-        if let Ok(Some(keyring)) = files::changed("keyring", &mut reload.keyring) {
+        let about = &reload.about;
+        if let Ok(Some(keyring)) = files::changed("keyring", &mut reload.keyring, about) {
+            show_keyring(about, &keyring);
             roster.set_keyring(Arc::new(keyring));
         }
-        if let Ok(Some(fleet)) = files::changed("fleet", &mut reload.fleet) {
+        if let Ok(Some(fleet)) = files::changed("fleet", &mut reload.fleet, about) {
             report_fleet(&fleet, &reload.listen);
             roster.set_peers(reload.site.peers(&fleet));
         }
     }
+}
+
+fn show_keyring(about: &About, keyring: &DataKeyring) {
+    about.keyring("keyring", keyring.active().id(), keyring.len());
 }
 
 /// A relay serves the ingress ids that it started with: a record names its ingress by id, and flows are keyed by it.

@@ -53,14 +53,14 @@ pub const COUNTERS: &[Value] = values! {
     "uplink_datagrams_oversize", "Trunk datagrams larger than the path takes, sent as fragments", |s| s.router.uplink_oversize;
     "trunk_datagrams_sent", "Trunk datagrams that the kernel took", |s| s.ring.messages_sent;
     "trunk_records_sent", "Records in the trunk datagrams that the kernel took", |s| s.ring.records_sent;
-    "trunk_bytes_sent", "Bytes of UDP payload in the trunk datagrams that the kernel took", |s| s.ring.message_bytes_sent;
+    "trunk_sent_bytes", "Bytes of UDP payload in the trunk datagrams that the kernel took", |s| s.ring.message_bytes_sent;
     "trunk_records_lost", "Records in trunk datagrams that were refused or failed", |s| s.ring.records_lost;
     "downlink_datagrams", "Trunk datagrams accepted from owners", |s| s.router.downlink_datagrams;
     "downlink_records", "Records read from them", |s| s.router.downlink_records;
     "downlink_packets", "Packets accepted for clients", |s| s.router.downlink_packets;
     "downlink_bytes", "Bytes of packets accepted for clients", |s| s.router.downlink_bytes;
     "client_packets_sent", "Packets to clients that the kernel took", |s| s.ring.packets_sent;
-    "client_bytes_sent", "Bytes of packets to clients that the kernel took", |s| s.ring.packet_bytes_sent;
+    "client_sent_bytes", "Bytes of packets to clients that the kernel took", |s| s.ring.packet_bytes_sent;
     "client_trains_sent", "Sends of several packets of one length to one client at once", |s| s.ring.trains_sent;
     "claims_bound", "Claims on an address made by a verified request", |s| s.router.claims_bound;
     "claims_restored", "Claims on an address restored from a downlink record", |s| s.router.claims_restored;

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use firsthop_relay_core::ConfigError;
+use firsthop_service::about::About;
 use firsthop_service::server;
 use firsthop_service::settings::SettingError;
 use tokio::net::TcpListener;
@@ -237,9 +238,8 @@ impl Relay {
         // First, so that it may have connected when the first packet comes.
         let cache = config.cache.clone().map(FlowCache::start).transpose();
         let cache = cache.map_err(system("the flow cache's thread"))?;
-        let roster = Arc::new(
-            Roster::new(config.processors.len(), Arc::clone(&config.keyring)).with_cache(cache),
-        );
+        let (cores, keyring) = (config.processors.len(), Arc::clone(&config.keyring));
+        let roster = Arc::new(Roster::new(cores, config.flows, keyring).with_cache(cache));
         roster.set_peers(Arc::clone(&config.peers));
         let (events_in, events) = channel();
         let listener = match (&mut taker, &config.handover) {
@@ -257,6 +257,7 @@ impl Relay {
             fleet: files.fleet,
             listen: config.listen.clone(),
             site: config.site.clone(),
+            about: About::new(&["keyring", "fleet"]),
         };
         let (admin_up, admin_is_up) = sync_channel(1);
         let (stop_admin, stopped) = watch::channel(false);

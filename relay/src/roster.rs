@@ -41,6 +41,7 @@ pub struct GroupView {
 #[derive(Debug)]
 pub struct Roster {
     expected: usize,
+    flows_per_core: u32,
     stopping: AtomicBool,
     rebuilds: AtomicU64,
     /// Nothing when the relay has no flow cache.
@@ -56,11 +57,12 @@ struct Present {
 }
 
 impl Roster {
-    /// No core runs yet; `expected` shall.
+    /// No core runs yet; `expected` shall, with room for so many flows each.
     #[must_use]
-    pub fn new(expected: usize, keyring: Arc<DataKeyring>) -> Self {
+    pub fn new(expected: usize, flows_per_core: u32, keyring: Arc<DataKeyring>) -> Self {
         Self {
             expected,
+            flows_per_core,
             stopping: AtomicBool::new(false),
             rebuilds: AtomicU64::new(0),
             cache: None,
@@ -88,6 +90,12 @@ impl Roster {
     #[must_use]
     pub fn expected(&self) -> usize {
         self.expected
+    }
+
+    /// How many flows each core can know.
+    #[must_use]
+    pub fn flows_per_core(&self) -> u32 {
+        self.flows_per_core
     }
 
     /// How many cores receive on all of their sockets.
@@ -223,7 +231,7 @@ mod tests {
     #[test]
     fn a_keyring_that_comes_while_there_is_no_group_reaches_the_next_one() {
         let (old, new) = (keyring(1), keyring(2));
-        let roster = Roster::new(1, Arc::clone(&old));
+        let roster = Roster::new(1, 64, Arc::clone(&old));
         let (view, mut mailbox, _) = core(&old);
         roster.set_keyring(Arc::clone(&new));
         roster.enter(group(view));
@@ -235,7 +243,7 @@ mod tests {
     #[test]
     fn a_group_that_leaves_gives_its_addresses_back_and_is_not_ready() {
         let keys = keyring(1);
-        let roster = Roster::new(1, Arc::clone(&keys));
+        let roster = Roster::new(1, 64, Arc::clone(&keys));
         let (view, _mailbox, address) = core(&keys);
         view.published.set_armed(true);
         roster.enter(group(view));

@@ -19,6 +19,17 @@ use crate::client::Places;
 use crate::credentials::{ApiKeys, CredentialsError};
 use crate::metrics::Metrics;
 
+const KEYRING: &str = "keyring";
+const API_KEYRING: &str = "api-keyring";
+const FLEET: &str = "fleet";
+const API_KEYS: &str = "api-keys";
+
+/// The settings that name the files which everybody has, as logs and metrics call them.
+pub const FILES: [&str; 4] = [KEYRING, API_KEYRING, FLEET, API_KEYS];
+
+/// The same of the database of places.
+pub const PLACES: &str = "places";
+
 /// Where the files are.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths<'a> {
@@ -76,15 +87,15 @@ impl FileWatch {
     /// # Errors
     /// The first one that cannot be used.
     pub fn open(paths: Paths<'_>) -> Result<(Self, Files), FilesError> {
-        let (keyring, keyring_rx) = Watched::open("keyring", paths.keyring, DataKeyring::load)
+        let (keyring, keyring_rx) = Watched::open(KEYRING, paths.keyring, DataKeyring::load)
             .map_err(FilesError::Keyring)?;
         let (api_keyring, api_keyring_rx) =
-            Watched::open("api-keyring", paths.api_keyring, ApiKeyring::load)
+            Watched::open(API_KEYRING, paths.api_keyring, ApiKeyring::load)
                 .map_err(FilesError::ApiKeyring)?;
         let (fleet, fleet_rx) =
-            Watched::open("fleet", paths.fleet, Fleet::load).map_err(FilesError::Fleet)?;
-        let (api_keys, api_keys_rx) = Watched::open("api-keys", paths.api_keys, ApiKeys::load)
-            .map_err(FilesError::ApiKeys)?;
+            Watched::open(FLEET, paths.fleet, Fleet::load).map_err(FilesError::Fleet)?;
+        let (api_keys, api_keys_rx) =
+            Watched::open(API_KEYS, paths.api_keys, ApiKeys::load).map_err(FilesError::ApiKeys)?;
         Ok((
             Self {
                 keyring,
@@ -101,10 +112,17 @@ impl FileWatch {
         ))
     }
 
-    /// Takes over what changed. The caller decides when; it reads small local files, and blocks no longer than that takes.
+    /// Takes over what changed, and shows which keys are in use. The caller decides when; it reads small local files, and blocks no longer than that takes.
     pub fn poll(&mut self, metrics: &Metrics) {
         self.keyring.poll(metrics);
         self.api_keyring.poll(metrics);
+        let about = metrics.about();
+        let (data, api) = (
+            self.keyring.sender.borrow(),
+            self.api_keyring.sender.borrow(),
+        );
+        about.keyring(KEYRING, data.active().id(), data.len());
+        about.keyring(API_KEYRING, api.active().id(), api.len());
         self.fleet.poll(metrics);
         self.api_keys.poll(metrics);
     }
@@ -119,7 +137,7 @@ impl PlacesWatch {
     /// # Errors
     /// Why it cannot be used.
     pub fn open(path: &Path) -> Result<(Self, watch::Receiver<Arc<Places>>), MaxMindDbError> {
-        let (watched, places) = Watched::open("places", path, Places::load)?;
+        let (watched, places) = Watched::open(PLACES, path, Places::load)?;
         Ok((Self(watched), places))
     }
 
@@ -154,13 +172,11 @@ impl<T, E: std::fmt::Display> Watched<T, E> {
     }
 
     fn poll(&mut self, metrics: &Metrics) {
-        match changed(self.setting, &mut self.reloader) {
-            Ok(None) => {}
+        match changed(self.setting, &mut self.reloader, metrics.about()) {
+            Ok(None) | Err(Unusable) => {}
             Ok(Some(value)) => {
                 self.sender.send_replace(Arc::new(value));
-                metrics.reloaded(true);
             }
-            Err(Unusable) => metrics.reloaded(false),
         }
     }
 }

@@ -10,7 +10,7 @@ use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
 use firsthop_signaling::calls::FrontDoor;
 use firsthop_signaling::config::{Config, Settings, bad_file, bad_places, bad_tls};
-use firsthop_signaling::files::{FileWatch, PlacesWatch};
+use firsthop_signaling::files::{FILES, FileWatch, PLACES, PlacesWatch};
 use firsthop_signaling::limits::{
     API, HEALTH_INTERVAL, HEALTH_TIMEOUT, METRICS, POLL_INTERVAL, SIDEBANDS_MAX,
 };
@@ -74,7 +74,10 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     let (mut files_watch, files) =
         FileWatch::open(config.paths()).map_err(|fault| bad_file(&fault))?;
     config.check_fleet(&files.fleet.borrow())?;
-    let metrics = Arc::new(Metrics::new());
+    let mut watched = FILES.to_vec();
+    watched.extend(config.places.is_some().then_some(PLACES));
+    watched.extend(config.tls.is_some().then_some(tls::CERTIFICATE));
+    let metrics = Arc::new(Metrics::new(&watched));
     let client = OwnerClient::new(&config.control_secret, Patience::default())
         .context("cannot make the HTTP client")?;
     let transceivers = Transceivers::new(config.transceivers.clone(), client);

@@ -2,8 +2,10 @@
 //!
 //! Labels have few values: routes as templates, never paths; so that no client can grow the set.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use firsthop_service::about::About;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -30,6 +32,18 @@ pub enum Phase {
     Total,
 }
 
+impl Phase {
+    const ALL: [Self; 3] = [Self::Offer, Self::Answer, Self::Total];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Offer => "offer",
+            Self::Answer => "answer",
+            Self::Total => "total",
+        }
+    }
+}
+
 /// Why a call needed another request to an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Again {
@@ -37,6 +51,43 @@ pub enum Again {
     Elsewhere,
     /// The session id was taken or the shard unknown: minted again.
     Minted,
+}
+
+impl Again {
+    const ALL: [Self; 2] = [Self::Elsewhere, Self::Minted];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Elsewhere => "elsewhere",
+            Self::Minted => "minted",
+        }
+    }
+}
+
+/// Where a new call was steered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Steered {
+    /// Nowhere: it stays in this cluster.
+    Here,
+    /// To another cluster, which answered through this replica.
+    Forward,
+    /// To another cluster, which its client was sent to.
+    Redirect,
+    /// To another cluster, which did not take it.
+    Failed,
+}
+
+impl Steered {
+    const ALL: [Self; 4] = [Self::Here, Self::Forward, Self::Redirect, Self::Failed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Here => "here",
+            Self::Forward => "forward",
+            Self::Redirect => "redirect",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -77,8 +128,7 @@ pub struct Metrics {
     sidebands: Gauge,
     secrets: Counter,
     steered: Family<SteeredLabels, Counter>,
-    reloads: Counter,
-    reload_failures: Counter,
+    about: Arc<About>,
     transceivers: Family<StandingLabels, Gauge>,
 }
 
@@ -86,17 +136,13 @@ fn time_histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
-    /// All counters at zero.
+    /// All counters at zero, of a process that reads the files of these settings again when they change.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(files: &[&'static str]) -> Self {
         let mut registry = Registry::with_prefix("firsthop_signaling");
+        let about = About::new(files);
+        about.register(&mut registry);
         let requests = Family::default();
         registry.register(
             "requests",
@@ -119,7 +165,7 @@ impl Metrics {
         let hang_ups = Counter::default();
         registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
         let restarts = Counter::default();
-        registry.register("restarts", "ICE restarts", restarts.clone());
+        registry.register("ice_restarts", "ICE restarts carried out", restarts.clone());
         let sidebands = Gauge::default();
         registry.register("sidebands", "Sidebands that are open", sidebands.clone());
         let secrets = Counter::default();
@@ -130,25 +176,13 @@ impl Metrics {
             "New calls by where they were steered: here, forward, redirect, or failed for a cluster that did not take it",
             steered.clone(),
         );
-        let reloads = Counter::default();
-        registry.register(
-            "reloads",
-            "Files taken over after a change",
-            reloads.clone(),
-        );
-        let reload_failures = Counter::default();
-        registry.register(
-            "reload_failures",
-            "Files that changed and could not be used",
-            reload_failures.clone(),
-        );
         let transceivers = Family::default();
         registry.register(
             "transceivers",
             "Transceivers by how they stand: ready, full, draining, away",
             transceivers.clone(),
         );
-        Self {
+        let metrics = Self {
             registry,
             requests,
             create,
@@ -158,10 +192,35 @@ impl Metrics {
             sidebands,
             secrets,
             steered,
-            reloads,
-            reload_failures,
+            about,
             transceivers,
+        };
+        metrics.show_zeros();
+        metrics
+    }
+
+    /// Makes what can happen visible before it does: the first time of anything is a change too.
+    fn show_zeros(&self) {
+        for phase in Phase::ALL {
+            let phase = phase.name();
+            drop(self.create.get_or_create(&PhaseLabels { phase }));
         }
+        for reason in Again::ALL {
+            let reason = reason.name();
+            drop(self.again.get_or_create(&AgainLabels { reason }));
+        }
+        for to in Steered::ALL {
+            drop(self.steered.get_or_create(&SteeredLabels { to: to.name() }));
+        }
+        for standing in Standing::ALL {
+            self.transceivers(standing, 0);
+        }
+    }
+
+    /// What the process says of itself.
+    #[must_use]
+    pub fn about(&self) -> &About {
+        &self.about
     }
 
     /// Counts a response. `route` is a template of ours, never a client's path.
@@ -176,11 +235,7 @@ impl Metrics {
 
     /// Notes how long a phase of making a call took.
     pub fn create_phase(&self, phase: Phase, took: Duration) {
-        let phase = match phase {
-            Phase::Offer => "offer",
-            Phase::Answer => "answer",
-            Phase::Total => "total",
-        };
+        let phase = phase.name();
         self.create
             .get_or_create(&PhaseLabels { phase })
             .observe(took.as_secs_f64());
@@ -188,10 +243,7 @@ impl Metrics {
 
     /// Counts a further request to an owner for one call.
     pub fn create_again(&self, reason: Again) {
-        let reason = match reason {
-            Again::Elsewhere => "elsewhere",
-            Again::Minted => "minted",
-        };
+        let reason = reason.name();
         self.again.get_or_create(&AgainLabels { reason }).inc();
     }
 
@@ -216,17 +268,9 @@ impl Metrics {
     }
 
     /// Counts where a new call was steered.
-    pub fn steered(&self, to: &'static str) {
+    pub fn steered(&self, to: Steered) {
+        let to = to.name();
         self.steered.get_or_create(&SteeredLabels { to }).inc();
-    }
-
-    /// Counts a file that changed.
-    pub fn reloaded(&self, usable: bool) {
-        if usable {
-            self.reloads.inc();
-        } else {
-            self.reload_failures.inc();
-        }
     }
 
     /// Sets how many transceivers stand like this.
@@ -254,7 +298,7 @@ mod tests {
 
     #[test]
     fn names_carry_the_program_and_the_unit() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(&["keyring"]);
         metrics.request("/v1/realtime/calls", 201);
         metrics.create_phase(Phase::Total, Duration::from_millis(3));
         metrics.create_again(Again::Minted);
@@ -263,7 +307,13 @@ mod tests {
         for line in [
             "firsthop_signaling_requests_total{route=\"/v1/realtime/calls\",status=\"201\"} 1",
             "firsthop_signaling_create_seconds_bucket{le=\"0.005\",phase=\"total\"} 1",
+            "firsthop_signaling_create_seconds_bucket{le=\"+Inf\",phase=\"total\"} 1",
+            "firsthop_signaling_create_seconds_count{phase=\"offer\"} 0",
             "firsthop_signaling_create_again_total{reason=\"minted\"} 1",
+            "firsthop_signaling_create_again_total{reason=\"elsewhere\"} 0",
+            "firsthop_signaling_steered_total{to=\"redirect\"} 0",
+            "firsthop_signaling_transceivers{standing=\"away\"} 0",
+            "firsthop_signaling_file_reloads_total{file=\"keyring\"} 0",
             "firsthop_signaling_transceivers{standing=\"ready\"} 2",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -22,7 +22,7 @@ use crate::context::{Context, STEERED};
 use crate::credentials::Scope;
 use crate::error::ApiError;
 use crate::fragment::{self, FragmentError};
-use crate::metrics::Phase;
+use crate::metrics::{Phase, Steered};
 use crate::neighbours::{Forward, base, did_not_take_it};
 use crate::resource::{IfMatch, Located, NewIce};
 use crate::steering;
@@ -199,13 +199,13 @@ impl FrontDoor {
             .take(CLUSTERS_TRIED_MAX);
         for signaling in nearer {
             if redirects {
-                self.metrics.steered("redirect");
+                self.metrics.steered(Steered::Redirect);
                 return Some(Ok(redirect(signaling, &received.path)));
             }
             let sent = self.send_on(signaling, context, received).await;
             match sent {
                 Ok(response) if !did_not_take_it(response.status()) => {
-                    self.metrics.steered("forward");
+                    self.metrics.steered(Steered::Forward);
                     return Some(Ok(response));
                 }
                 Ok(response) => {
@@ -215,9 +215,9 @@ impl FrontDoor {
                     tracing::info!(signaling, %error, "the nearer cluster did not take a call");
                 }
             }
-            self.metrics.steered("failed");
+            self.metrics.steered(Steered::Failed);
         }
-        self.metrics.steered("here");
+        self.metrics.steered(Steered::Here);
         None
     }
 

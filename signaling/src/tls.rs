@@ -20,6 +20,9 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use crate::limits::API;
 use crate::metrics::Metrics;
 
+/// The setting that names the certificate, as logs and metrics call it.
+pub const CERTIFICATE: &str = "tls-certificate";
+
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -108,12 +111,12 @@ impl TlsWatch {
         match self.load() {
             Ok(config) => {
                 self.sender.send_replace(Arc::new(config));
-                metrics.reloaded(true);
-                tracing::info!(setting = "tls-certificate", path, "file reloaded");
+                metrics.about().reloaded(CERTIFICATE, true);
+                tracing::info!(setting = CERTIFICATE, path, "file reloaded");
             }
             Err(error) => {
-                metrics.reloaded(false);
-                tracing::warn!(setting = "tls-certificate", path, %error, "changed file cannot be used; the last good pair stays in use");
+                metrics.about().reloaded(CERTIFICATE, false);
+                tracing::warn!(setting = CERTIFICATE, path, %error, "changed file cannot be used; the last good pair stays in use");
             }
         }
     }

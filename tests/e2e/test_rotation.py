@@ -25,7 +25,7 @@ def rotate(stack: Stack, step: int, *arguments: str) -> None:
             lambda p=program: p.count('"file reloaded","setting":"keyring"') >= step,
             RELOAD_SECONDS,
         )
-    reloads = "firsthop_signaling_reloads_total"
+    reloads = "firsthop_signaling_file_reloads_total"
     # Signaling reads the API keyring too, which is written with the other.
     until("signaling has reloaded", lambda: stack.signaling_metrics().total(reloads) >= 2 * step, RELOAD_SECONDS)
 

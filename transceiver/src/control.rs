@@ -438,6 +438,7 @@ pub(crate) async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> 
 
 #[cfg(test)]
 mod tests {
+    use firsthop_service::about::About;
     use firsthop_shared::fleet::Fleet;
     use firsthop_shared::keyring::{DataKeyring, Masters};
 
@@ -464,7 +465,13 @@ mod tests {
             draining: Arc::default(),
             secret: "not-for-logs".to_owned(),
             sidebands: Arc::new(Semaphore::new(1)),
-            metrics: Metrics::new(Vec::new(), 1, Arc::default(), Arc::new(Semaphore::new(1))),
+            metrics: Metrics::new(
+                Vec::new(),
+                1,
+                Arc::default(),
+                Arc::new(Semaphore::new(1)),
+                &About::new(&[]),
+            ),
         };
         let shown = format!("{control:?}");
         assert!(!shown.contains("not-for-logs"), "{shown}");

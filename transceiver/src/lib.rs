@@ -32,4 +32,5 @@ pub mod sdp;
 pub mod session;
 mod sideband;
 pub mod socket;
+pub mod times;
 pub mod worker;

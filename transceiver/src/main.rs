@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use firsthop_service::about::About;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
 use firsthop_service::{file_size, files, server};
 use firsthop_shared::address::ShardId;
+use firsthop_shared::keyring::DataKeyring;
 use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind, Outages};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
@@ -63,7 +65,9 @@ fn random() -> u64 {
 
 fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
     let identity = Identity::process()?;
+    let about = About::new(&["keyring", "fleet", "apps"]);
     let (keyring_watch, keyring) = config.keyring;
+    show_keyring(&about, &keyring);
     let (fleet_watch, fleet) = config.fleet;
     let (apps_watch, apps) = config.backend.apps;
     let (apps, apps_now) = watch::channel(Arc::new(apps));
@@ -166,6 +170,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             config.sessions_per_worker,
             Arc::clone(&draining),
             Arc::clone(&sidebands),
+            &about,
         ),
     });
 
@@ -176,8 +181,13 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        tokio::spawn(reload(shared, keyring_watch, fleet_watch));
-        tokio::spawn(reload_apps(apps, apps_watch));
+        tokio::spawn(reload(
+            shared,
+            keyring_watch,
+            fleet_watch,
+            Arc::clone(&about),
+        ));
+        tokio::spawn(reload_apps(apps, apps_watch, Arc::clone(&about)));
         open_files.report();
         tracing::info!(
             trunk = %config.trunk,
@@ -257,18 +267,24 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn show_keyring(about: &About, keyring: &DataKeyring) {
+    about.keyring("keyring", keyring.active().id(), keyring.len());
+}
+
 /// Looks at the applications and their keys once a second.
-async fn reload_apps(apps: watch::Sender<Arc<Apps>>, mut files: AppsReloader) {
+async fn reload_apps(apps: watch::Sender<Arc<Apps>>, mut files: AppsReloader, about: Arc<About>) {
     let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
         every.tick().await;
         match files.poll() {
             None => {}
             Some(Ok(new)) => {
+                about.reloaded("apps", true);
                 tracing::info!("applications reloaded");
                 apps.send_replace(Arc::new(new));
             }
             Some(Err(error)) => {
+                about.reloaded("apps", false);
                 // One line, whatever a parser said.
                 let error = error.to_string();
                 let error: Vec<&str> = error.split_whitespace().collect();
@@ -283,14 +299,16 @@ async fn reload(
     shared: watch::Sender<Shared>,
     mut keyring: KeyringReloader,
     mut fleet: FleetReloader,
+    about: Arc<About>,
 ) {
     let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
         every.tick().await;
-        if let Ok(Some(new)) = files::changed("keyring", &mut keyring) {
+        if let Ok(Some(new)) = files::changed("keyring", &mut keyring, &about) {
+            show_keyring(&about, &new);
             shared.send_modify(|shared| shared.keyring = Arc::new(new));
         }
-        if let Ok(Some(new)) = files::changed("fleet", &mut fleet) {
+        if let Ok(Some(new)) = files::changed("fleet", &mut fleet, &about) {
             shared.send_modify(|shared| shared.fleet = Arc::new(new));
         }
     }

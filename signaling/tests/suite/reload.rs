@@ -38,11 +38,16 @@ async fn a_slip_in_a_file_shuts_nobody_out() {
     front.reload();
     assert_eq!(front.call().await.status(), 201);
     let text = front.door.metrics.text();
-    assert!(text.contains("reload_failures_total 4"), "{text}");
+    for file in ["keyring", "api-keyring", "fleet", "api-keys"] {
+        let failed = format!("file_reload_failures_total{{file=\"{file}\"}} 1\n");
+        assert!(text.contains(&failed), "{failed} in {text}");
+    }
 
     stage.write("keys.toml", &key_file(&[("dev", KEY)]));
     front.reload();
-    assert!(front.door.metrics.text().contains("reloads_total 1"));
+    let text = front.door.metrics.text();
+    let taken = "file_reloads_total{file=\"api-keys\"} 1\n";
+    assert!(text.contains(taken), "{text}");
 }
 
 #[tokio::test]

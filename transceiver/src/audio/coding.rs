@@ -22,18 +22,18 @@ pub struct Work {
 }
 
 impl Coding {
-    /// What metrics sum up over ended calls: the name, and what it is.
+    /// What metrics sum up over ended calls: the name, and what it is. What is called seconds is given in microseconds.
     pub const SUMS: [(&'static str, &'static str); 4] = [
         (
             "decoded_pieces",
             "Packets and holes from clients that were decoded or concealed, in ended calls",
         ),
-        ("decode_microseconds", "Sum of the times that took"),
+        ("decode_seconds", "Sum of the times that took"),
         (
             "encoded_frames",
             "Frames that were encoded for clients, in ended calls",
         ),
-        ("encode_microseconds", "Sum of the times that took"),
+        ("encode_seconds", "Sum of the times that took"),
     ];
 
     /// The addends of one call, in the order of [`Self::SUMS`].

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::times::Times;
+
 /// What was said in one call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    /// Times that the backend cut off what was being played.
-    pub barge_ins: u64,
-    /// The sum of the times from its word until the frame with which the sound fades, in microseconds.
-    pub barge_in_us: u64,
+    /// Of each time that the backend cut off what was being played: from its word until the frame with which the sound fades.
+    pub barge_ins: Times,
     /// The longest of them.
     pub barge_in_max_us: u64,
     /// The most audio that ever waited to be played, in milliseconds.
@@ -19,28 +19,6 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// What metrics sum up over ended calls: the name, and what it is.
-    pub const SUMS: [(&'static str, &'static str); 3] = [
-        (
-            "barge_ins",
-            "Times that what was being played was cut off, in ended calls",
-        ),
-        (
-            "barge_in_microseconds",
-            "Sum of the times from the backend's word to the frame with which the sound fades",
-        ),
-        (
-            "queue_peak_milliseconds",
-            "Sum over ended calls of the most audio that waited to be played",
-        ),
-    ];
-
-    /// The addends of one call, in the order of [`Self::SUMS`].
-    #[must_use]
-    pub fn addends(&self) -> [u64; Self::SUMS.len()] {
-        [self.barge_ins, self.barge_in_us, self.queue_peak_ms]
-    }
-
     /// Audio that is being played is cut off.
     pub(super) fn cut(&mut self, now: Instant) {
         self.cut.get_or_insert(now);
@@ -49,11 +27,10 @@ impl Turns {
     /// A frame leaves.
     pub(super) fn sent(&mut self, now: Instant) {
         let Some(cut) = self.cut.take() else { return };
-        let took = u64::try_from(now.saturating_duration_since(cut).as_micros());
-        let took = took.unwrap_or(u64::MAX);
-        self.barge_ins += 1;
-        self.barge_in_us = self.barge_in_us.saturating_add(took);
-        self.barge_in_max_us = self.barge_in_max_us.max(took);
+        let took = now.saturating_duration_since(cut);
+        self.barge_ins.add(took);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.barge_in_max_us = self.barge_in_max_us.max(micros);
     }
 
     /// So much audio waits.
@@ -69,7 +46,9 @@ impl fmt::Display for Turns {
         write!(
             f,
             "barge_ins={} barge_in_max_us={} queue_peak_ms={}",
-            self.barge_ins, self.barge_in_max_us, self.queue_peak_ms
+            self.barge_ins.count(),
+            self.barge_in_max_us,
+            self.queue_peak_ms
         )
     }
 }

@@ -34,6 +34,6 @@ pub use link::{Line, Linked, Outgoing, Teller, Waker};
 pub use outage::Outages;
 pub use pipecat::{Pipecat, PipecatSettings, Rate, wire};
 pub use realtime::{Format, Realtime, RealtimeSettings, merge};
-pub use stats::{BUCKETS_MS, BackendStats, Durations, LOSSES, encode as encode_stats};
+pub use stats::{BackendStats, LOSSES, encode as encode_stats};
 pub use tls::{Roots, TlsError, config as tls_config};
 pub use translator::{FromServer, Loss, LossCause, Message, Translator, TranslatorCounters};

@@ -5,44 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::registry::Unit;
 
 use super::translator::{Loss, LossCause};
-
-/// The bounds of the buckets of [`Durations`], in milliseconds; above the last is one more.
-pub const BUCKETS_MS: [u64; 9] = [25, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400];
-
-/// A histogram of times, as another thread may read it.
-#[derive(Debug, Default)]
-pub struct Durations {
-    buckets: [AtomicU64; BUCKETS_MS.len() + 1],
-    sum_ms: AtomicU64,
-}
-
-impl Durations {
-    /// Counts one time.
-    pub fn add(&self, time: Duration) {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let bucket = BUCKETS_MS.iter().position(|bound| ms <= *bound);
-        self.buckets[bucket.unwrap_or(BUCKETS_MS.len())].fetch_add(1, Relaxed);
-        self.sum_ms.fetch_add(ms, Relaxed);
-    }
-
-    /// How many fell into each bucket.
-    #[must_use]
-    pub fn counts(&self) -> [u64; BUCKETS_MS.len() + 1] {
-        std::array::from_fn(|n| self.buckets[n].load(Relaxed))
-    }
-
-    /// The sum of all, in milliseconds.
-    #[must_use]
-    pub fn sum_ms(&self) -> u64 {
-        self.sum_ms.load(Relaxed)
-    }
-}
+use crate::times::{self, SharedTimes, Times};
 
 /// Why connections were lost, as metrics name it.
 pub const LOSSES: [&str; 7] = [
@@ -59,9 +27,9 @@ pub const LOSSES: [&str; 7] = [
 #[derive(Debug, Default)]
 pub struct BackendStats {
     /// From a session's beginning to the answer of its server's handshake.
-    pub connect: Durations,
+    pub connect: SharedTimes,
     /// From the end of a user's turn to the first audio of its answer.
-    pub answer: Durations,
+    pub answer: SharedTimes,
     /// Connections after a session's first.
     pub reconnects: AtomicU64,
     /// Connections that broke or could not be made, in the order of [`LOSSES`].
@@ -95,13 +63,13 @@ impl BackendStats {
     }
 }
 
-/// Writes the counters of each worker on the metrics page.
+/// Writes the counters of each worker on the metrics page, and the times of all together.
 ///
 /// # Errors
 /// What the page itself says.
 pub fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<BackendStats>]) -> fmt::Result {
-    type Pick<T> = fn(&BackendStats) -> &T;
-    let histograms: [(&str, &str, Pick<Durations>); 2] = [
+    type Pick = fn(&BackendStats) -> &SharedTimes;
+    let histograms: [(&str, &str, Pick); 2] = [
         (
             "backend_connect",
             "From a session's beginning to its model server's answer to the handshake",
@@ -114,24 +82,11 @@ pub fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<BackendStats>]
         ),
     ];
     for (name, help, pick) in histograms {
-        let unit = Unit::Seconds;
-        let mut family =
-            encoder.encode_descriptor(name, help, Some(&unit), MetricType::Histogram)?;
-        for (worker, stats) in workers.iter().enumerate() {
-            let (durations, worker) = (pick(stats), worker.to_string());
-            let counts = durations.counts();
-            let bounds = BUCKETS_MS.map(|ms| ms as f64 / 1_000.0);
-            let bounds = bounds.into_iter().chain([f64::MAX]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
-            family
-                .encode_family(&[("worker", worker.as_str())])?
-                .encode_histogram::<NoLabelSet>(
-                    durations.sum_ms() as f64 / 1_000.0,
-                    counts.iter().sum(),
-                    &buckets,
-                    None,
-                )?;
+        let mut all = Times::default();
+        for stats in workers {
+            all.join(&pick(stats).read());
         }
+        times::encode(encoder, name, help, &[(None, all)])?;
     }
     let help = "Connections to model servers made again after a loss";
     let mut family =
@@ -154,19 +109,4 @@ pub fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<BackendStats>]
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_falls_into_the_first_bucket_that_holds_it() {
-        let durations = Durations::default();
-        for ms in [0, 25, 26, 6_400, 6_401, 60_000] {
-            durations.add(Duration::from_millis(ms));
-        }
-        assert_eq!(durations.counts(), [2, 1, 0, 0, 0, 0, 0, 0, 1, 2]);
-        assert_eq!(durations.sum_ms(), 25 + 26 + 6_400 + 6_401 + 60_000);
-    }
 }

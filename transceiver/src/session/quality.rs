@@ -31,26 +31,8 @@ pub struct QualitySummary {
 }
 
 impl QualitySummary {
-    /// What metrics sum up over ended calls: the name, and what it is. A mean is one sum divided by the number of calls that measured it.
-    pub const SUMS: [(&'static str, &'static str); 8] = [
-        (
-            "rtt_calls",
-            "Ended calls that measured a round trip by RTCP",
-        ),
-        ("rtt_milliseconds", "Sum of the mean round trips of these"),
-        (
-            "jitter_down_calls",
-            "Ended calls whose client reported jitter",
-        ),
-        (
-            "jitter_down_milliseconds",
-            "Sum of the mean jitters of these",
-        ),
-        (
-            "jitter_up_calls",
-            "Ended calls whose uplink had a measure of jitter",
-        ),
-        ("jitter_up_milliseconds", "Sum of the mean jitters of these"),
+    /// What metrics sum up over ended calls: the name, and what it is.
+    pub const SUMS: [(&'static str, &'static str); 2] = [
         ("packets_sent", "RTP packets sent in ended calls"),
         (
             "packets_lost_down",
@@ -61,11 +43,7 @@ impl QualitySummary {
     /// The addends of one call, in the order of [`Self::SUMS`].
     #[must_use]
     pub fn addends(&self) -> [u64; Self::SUMS.len()] {
-        let measured = |mean: Option<u64>| [u64::from(mean.is_some()), mean.unwrap_or(0)];
-        let [rtts, rtt] = measured(self.rtt_ms);
-        let [downs, down] = measured(self.jitter_down_ms);
-        let [ups, up] = measured(self.jitter_up_ms);
-        [rtts, rtt, downs, down, ups, up, self.sent, self.lost_down]
+        [self.sent, self.lost_down]
     }
 }
 
@@ -185,7 +163,7 @@ mod tests {
             (Some(60), Some(20))
         );
         assert_eq!((summary.sent, summary.lost_down), (500, 12));
-        assert_eq!(summary.addends(), [1, 60, 1, 20, 0, 0, 500, 12]);
+        assert_eq!(summary.addends(), [500, 12]);
     }
 
     #[test]

@@ -52,13 +52,7 @@ impl Core {
         for (sum, count) in self.counters.audio.iter_mut().zip(audio.faults()) {
             *sum += count;
         }
-        for (phase, ms) in summary.life.setup.0.into_iter().enumerate() {
-            self.counters.setup_calls[phase] += u64::from(ms.is_some());
-            self.counters.setup_ms[phase] += ms.unwrap_or(0);
-        }
-        for (sum, addend) in self.counters.turns.iter_mut().zip(audio.turns.addends()) {
-            *sum += addend;
-        }
+        self.counters.times.take(&summary);
         for (sum, addend) in self.counters.coding.iter_mut().zip(audio.coding.addends()) {
             *sum += addend;
         }

@@ -3,6 +3,7 @@
 //! [`Core`] decides everything and touches no socket and no clock; `run` feeds it in turns. Sessions need no lock, because
 //! the kernel delivers a shard's datagrams to its own worker.
 
+mod call_times;
 mod carry;
 mod command;
 mod core;
@@ -11,6 +12,7 @@ mod farewell;
 mod run;
 mod stats;
 
+pub use call_times::{CallTimes, SharedCallTimes, encode as encode_call_times};
 pub use command::{Command, CreateSpec, Directory, RestartBy, RestartSpec};
 pub use core::{Core, CoreSettings, Shared};
 pub use egress::Egress;

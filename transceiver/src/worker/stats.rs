@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::audio::{Coding, ConversationCounters, Turns};
+use super::call_times::{CallTimes, SharedCallTimes};
+use crate::audio::{Coding, ConversationCounters};
 use crate::backend::BackendStats;
-use crate::life::{EndReason, Phase, State};
+use crate::life::{EndReason, State};
 use crate::reason::{Drops, Reason};
 use crate::session::QualitySummary;
 
@@ -26,12 +27,8 @@ pub struct Counters {
     pub audio: [u64; ConversationCounters::FAULTS.len()],
     /// What RTCP said of calls that have ended, in the order of [`QualitySummary::SUMS`].
     pub quality: [u64; QualitySummary::SUMS.len()],
-    /// How many calls that have ended reached each phase of their set-up.
-    pub setup_calls: [u64; Phase::ALL.len()],
-    /// The sum of the times that it took them, in milliseconds.
-    pub setup_ms: [u64; Phase::ALL.len()],
-    /// What was said in calls that have ended, in the order of [`Turns::SUMS`].
-    pub turns: [u64; Turns::SUMS.len()],
+    /// The times of calls that have ended.
+    pub times: CallTimes,
     /// What codecs did in calls that have ended, in the order of [`Coding::SUMS`].
     pub coding: [u64; Coding::SUMS.len()],
     /// Sessions now, by state.
@@ -71,12 +68,8 @@ macro_rules! published {
             pub audio: [AtomicU64; ConversationCounters::FAULTS.len()],
             /// The worker's `quality`.
             pub quality: [AtomicU64; QualitySummary::SUMS.len()],
-            /// The worker's `setup_calls`.
-            pub setup_calls: [AtomicU64; Phase::ALL.len()],
-            /// The worker's `setup_ms`.
-            pub setup_ms: [AtomicU64; Phase::ALL.len()],
-            /// The worker's `turns`.
-            pub turns: [AtomicU64; Turns::SUMS.len()],
+            /// The worker's `times`.
+            pub times: SharedCallTimes,
             /// The worker's `coding`.
             pub coding: [AtomicU64; Coding::SUMS.len()],
             /// The worker's `states`.
@@ -91,13 +84,11 @@ macro_rules! published {
             /// Makes the counters visible.
             pub fn publish(&self, counters: &Counters, drops: &Drops) {
                 $(self.$name.store(counters.$name, Relaxed);)*
-                let arrays: [(&[AtomicU64], &[u64]); 8] = [
+                self.times.publish(&counters.times);
+                let arrays: [(&[AtomicU64], &[u64]); 5] = [
                     (&self.ended, &counters.ended),
                     (&self.audio, &counters.audio),
                     (&self.quality, &counters.quality),
-                    (&self.setup_calls, &counters.setup_calls),
-                    (&self.setup_ms, &counters.setup_ms),
-                    (&self.turns, &counters.turns),
                     (&self.coding, &counters.coding),
                     (&self.states, &counters.states),
                 ];

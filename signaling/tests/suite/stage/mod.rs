@@ -25,13 +25,14 @@ use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::token;
 use firsthop_signaling::calls::{FrontDoor, Steering};
 use firsthop_signaling::client::Proxies;
-use firsthop_signaling::files::{FileWatch, Paths};
+use firsthop_signaling::files::{FILES, FileWatch, Paths};
 use firsthop_signaling::limits::API;
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{ControlSecret, OwnerClient, Patience};
 use firsthop_signaling::rates::Rates;
 use firsthop_signaling::routes;
+use firsthop_signaling::tls;
 use firsthop_signaling::transceivers::{Source, Transceivers};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -458,7 +459,7 @@ impl Stage {
         let sources = controls.iter().copied().map(Source::Address).collect();
         let transceivers = Transceivers::new(sources, client);
         transceivers.poll_once().await;
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(&[&FILES[..], &[tls::CERTIFICATE]].concat()));
         let mut door = FrontDoor {
             cluster: ClusterId(1),
             files,

@@ -1,0 +1,272 @@
+"""Somebody follows the operations guide through an upgrade, a key rotation and a drain, and no call notices."""
+
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsthop import metrics, namespaces, session
+from firsthop.guide import Desk, Supervisor, blocks
+from firsthop.instruments import Answer, Instrument
+from firsthop.launching import KEY, READY_SECONDS, RELAY_ADMIN, SIGNALING_METRICS, TRANSCEIVER_CONTROL, says_ready
+from firsthop.metrics import Metrics
+from firsthop.namespaces import HTTP_PORT, UDP_PORT, Testbed
+from firsthop.processes import Program
+from firsthop.stack import Stack
+from firsthop.waiting import until
+
+RELAY, FIRST, SECOND, SIGNALING, OTHER = (f"127.0.0.{number}" for number in range(10, 15))
+MODEL_PORT = 9_000
+CALLS = 6
+
+SET_UP_SECONDS = 90.0
+#: How long calls may take until they are heard again, on a machine that does much else.
+HEAL_SECONDS = 60.0
+
+#: What the guide's blocks are for; each runs in one of the tests.
+PROCEDURES = frozenset(
+    ["conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "add-region"]
+    + ["rotate-functions", "rotate-add", "rotate-activate", "rotate-remove"]
+)
+
+
+class Site(Stack):
+    """A relay with a unit to take turns with, two transceivers, signaling and a model server, each on its machine."""
+
+    def __init__(self, bed: Testbed, binaries: Path, directory: Path) -> None:
+        files = directory / "keys"
+        files.mkdir()
+        super().__init__(bed, binaries, files)
+        self._logs = directory
+        self.relay_settings |= {
+            "admin": f"{RELAY}:{RELAY_ADMIN}",
+            "handover": f"{directory}/relay.sock",
+            "takeover": "true",
+        }
+        self.transceiver_settings |= {
+            "drain": "600",
+            "backend": "realtime",
+            "backend-url": f"ws://127.0.0.1:{MODEL_PORT}/v1/realtime",
+            "backend-format": "pcmu",
+        }
+        self.signaling_settings |= {
+            "transceivers": [f"http://{host}:{TRANSCEIVER_CONTROL}" for host in (FIRST, SECOND)],
+            "metrics": f"{SIGNALING}:{SIGNALING_METRICS}",
+            "address-rate": "off",
+        }
+        for host in (RELAY, FIRST, SECOND, SIGNALING):
+            (directory / "etc" / host).mkdir(parents=True)
+            for name in ("data.toml", "fleet.toml", "control-secret", "api.toml", "api-keys.toml"):
+                shutil.copy(files / name, directory / "etc" / host)
+        self.supervisor = Supervisor(
+            directory / "supervisor",
+            {
+                (RELAY, "firsthop-relay@a"): lambda: self.unit(RELAY, "relay", "relay a"),
+                (RELAY, "firsthop-relay@b"): lambda: self.unit(RELAY, "relay", "relay b"),
+                (FIRST, "firsthop-transceiver"): lambda: self.unit(FIRST, "transceiver", "first"),
+                (SECOND, "firsthop-transceiver"): lambda: self.unit(SECOND, "transceiver", "second"),
+                (SIGNALING, "firsthop-signaling"): lambda: self.unit(SIGNALING, "signaling", "signaling"),
+            },
+        )
+        pages = [f"http://{RELAY}:{RELAY_ADMIN}", f"http://{SIGNALING}:{SIGNALING_METRICS}"]
+        pages += [f"http://{host}:{TRANSCEIVER_CONTROL}" for host in (FIRST, SECOND)]
+        variables = {
+            "RELAY": RELAY,
+            "TRANSCEIVER": FIRST,
+            "HOSTS": f"{RELAY} {FIRST} {SECOND} {SIGNALING}",
+            "SIGNALINGS": SIGNALING,
+            "METRICS": " ".join(f"{page}/metrics" for page in pages),
+        }
+        self.desk = Desk(bed.server, directory, binaries, self.supervisor, variables)
+
+    def unit(self, host: str, program: str, name: str) -> Program:
+        """Starts the program of a unit, with the files of its machine."""
+        etc = self.desk.etc / host
+        own: dict[str, Any] = {"keyring": f"{etc}/data.toml", "fleet": f"{etc}/fleet.toml"}
+        if program == "relay":
+            own |= self.relay_settings
+        if program == "transceiver":
+            own |= {"trunk": f"{host}:5000", "control": f"{host}:{TRANSCEIVER_CONTROL}", **self.transceiver_settings}
+        if program == "signaling":
+            own |= {"api-keyring": f"{etc}/api.toml", **self.signaling_settings}
+        return self.launch_in(self.bed.server, program, own, name)
+
+    def start(self) -> None:
+        """Boots all machines, relay `a` first, and waits until calls can be placed at both transceivers."""
+        self.bed.admit_only(UDP_PORT, HTTP_PORT)
+        listen = f"127.0.0.1:{MODEL_PORT}"
+        model = Instrument("model", self._binaries, self.bed.server, self._logs, "model", "--listen", listen)
+        self.programs.append(model)
+        boot = [(FIRST, "transceiver"), (SECOND, "transceiver"), (RELAY, "relay@a"), (SIGNALING, "signaling")]
+        for host, unit in boot:
+            self.supervisor.start(host, f"firsthop-{unit}").wait_for_line(says_ready, READY_SECONDS)
+        until("signaling knows both transceivers", lambda: self.standing("ready") == 2, READY_SECONDS)
+
+    def start_other_region(self) -> None:
+        """Starts the relay of a second cluster, and puts the fleet file with it before whoever follows the guide."""
+        one = (self.desk.directory / "keys" / "fleet.toml").read_text().replace("cores = 2", "cores = 1")
+        two = f'[[cluster]]\nid = 2\nname = "other"\nrelays = [{{ address = "{OTHER}", cores = 1 }}]\n'
+        fleet = self.desk.directory / "fleet.toml"
+        fleet.write_text(one + two)
+        its = {
+            "fleet": str(fleet),
+            "cluster": "2",
+            "role": "cluster",
+            "internal": OTHER,
+            "admin": f"{OTHER}:{RELAY_ADMIN}",
+            "spin": "off",
+            "drain": "0",
+        }
+        made = self.launch_in(self.bed.server, "relay", its, "other relay")
+        self.supervisor.running[OTHER, "firsthop-relay@a"] = made
+        made.wait_for_line(says_ready, READY_SECONDS)
+
+    def page(self, host: str, port: int) -> Metrics:
+        """A scrape of a program of a machine."""
+        status, text = metrics.get(self.bed.server, port, "/metrics", host)
+        assert status == 200, text
+        return Metrics.parse(text)
+
+    def standing(self, how: str) -> float:
+        """How many transceivers stand like this with signaling."""
+        return self.page(SIGNALING, SIGNALING_METRICS).total("firsthop_signaling_transceivers", standing=how)
+
+    def sessions_of(self, host: str) -> int:
+        """How many sessions a transceiver has."""
+        return int(self.page(host, TRANSCEIVER_CONTROL).total("firsthop_transceiver_sessions"))
+
+    def hold(self, name: str, calls: int) -> "Held":
+        """Places calls that speak and listen until they are hung up."""
+        return Held(self, name, calls)
+
+    def end(self) -> None:
+        """Stops everything. Transceivers drain no more then: who is still there is told goodbye."""
+        for (host, _), program in self.supervisor.running.items():
+            if program.running():
+                program.signal(signal.SIGINT if host in (FIRST, SECOND) else signal.SIGTERM)
+                assert program.wait(READY_SECONDS) == 0, program.name
+        self.supervisor.close()
+
+
+class Held(Instrument):
+    """Calls that are up."""
+
+    def __init__(self, site: Site, name: str, calls: int) -> None:
+        ask = ["--url", site.url, "--key", KEY, "--calls", str(calls), "--from", Testbed.CLIENT, "--codec", "pcmu"]
+        super().__init__(name, site._binaries, site.bed.client, site._logs, "hold", *ask)
+        site.programs.append(self)
+        came = self.wait_for_answer("up", SET_UP_SECONDS)
+        assert came["up"] == calls, came
+        self.calls = calls
+
+    def _heard(self) -> dict[int, int]:
+        return {call["call"]: call["packets"] for call in self.ask("calls")["calls"]}
+
+    def unharmed(self) -> Answer:
+        """Each call goes on: none has ended, or was set up anew, and all hear what is said now.
+
+        Returns what they heard since the last mark.
+        """
+        before = self._heard()
+        until(
+            f"all of {self.name} hear more",
+            lambda: all(count > before[call] + 10 for call, count in self._heard().items()),
+            HEAL_SECONDS,
+        )
+        reading = self.ask("measure")
+        assert (reading["up"], reading["cut"], reading["handshakes"]) == (self.calls, 0, 1), reading
+        return reading
+
+    def hang_up(self) -> None:
+        """Ends them."""
+        self.ask("hang-up", SET_UP_SECONDS)
+        self.dismiss()
+        assert self.wait(READY_SECONDS) == 0
+
+
+@pytest.fixture
+def site(binaries: Path, tmp_path: Path) -> Iterator[Site]:
+    """Machines that run, and are looked after as the guide says."""
+    with namespaces.testbed() as bed:
+        made = Site(bed, binaries, tmp_path)
+        try:
+            made.start()
+            yield made
+            made.end()
+            assert made.complaints() == []
+        finally:
+            made.kill_all()
+
+
+def test_every_block_of_the_guide_that_has_a_name_is_tried() -> None:
+    assert set(blocks()) == PROCEDURES
+
+
+@pytest.mark.timeout(300)
+def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
+    held = site.hold("first calls", CALLS)
+
+    # The relay hands over.
+    held.ask("mark")
+    said = site.desk.follow("upgrade-relay")
+    assert said.splitlines()[0] == "active", said
+    old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in "ab")
+    assert (old.wait(1), new.running()) == (0, True)
+    assert '"took over"' in new.text()
+    assert held.unharmed()["packets_lost"] == 0
+
+    # A key is added and activated, and the old one goes when nobody has it any more.
+    site.desk.follow("rotate-functions", "rotate-add")
+    site.desk.follow("rotate-functions", "rotate-activate")
+    held.unharmed()
+    later = site.hold("later calls", CALLS)
+    held.unharmed()
+
+    # A transceiver drains: its calls go on, new ones go to the other.
+    assert min(site.sessions_of(FIRST), site.sessions_of(SECOND)) > 0
+    draining = site.desk.start("drain-transceiver")
+    until("signaling knows of the drain", lambda: site.standing("draining") == 1, READY_SECONDS)
+    watched = site.desk.follow("watch-drain")
+    assert "firsthop_transceiver_draining 1" in watched, watched
+    assert re.search(r'^firsthop_transceiver_sessions\{.*state="live"\} [1-9]', watched, re.MULTILINE), watched
+    before = site.sessions_of(SECOND)
+    site.bed.client.call(lambda: [session.create(site.url) for _ in range(3)])
+    assert site.sessions_of(SECOND) == before + 3
+    held.unharmed()
+    later.unharmed()
+    assert draining.poll() is None, "it ended before its calls"
+    held.hang_up()
+    # Those of the later calls that are there go on all the same; then they hang up, and it ends by itself.
+    later.unharmed()
+    later.hang_up()
+    assert site.desk.finish(draining).strip().endswith("ready")
+    until("both take calls", lambda: site.standing("ready") == 2, READY_SECONDS)
+
+    last = site.hold("last calls", CALLS)
+    site.desk.follow("rotate-functions", "rotate-remove")
+    last.unharmed()
+
+    # Another region comes up: the relay there is asked as soon as the file is here.
+    site.start_other_region()
+    site.desk.follow("rotate-functions", "add-region")
+    last.unharmed()
+    last.hang_up()
+
+
+def test_calls_leave_no_trace_in_connection_tracking(bed: Testbed, stack: Stack, caller: Callable[..., Any]) -> None:
+    """The guide's rules, on a machine whose firewall asks for the state of what comes, as most do."""
+    firewall = "table inet states { chain in { type filter hook input priority 10; ct state established accept\n}\n}"
+    bed.server.check("nft", "-f", "-", stdin=firewall)
+    bed.server.check("bash", "-c", blocks()["conntrack"])
+    stack.start()
+    call = caller(repeat=True)
+    call.call()
+    call.speak()
+    call.wait_for_heard(1, 15)
+    tracked = bed.server.check("cat", "/proc/net/nf_conntrack")
+    assert f"dport={HTTP_PORT}" in tracked, tracked
+    assert "udp" not in tracked, tracked
