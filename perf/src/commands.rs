@@ -15,7 +15,6 @@ use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use firsthop_perf::packet::Sizes;
-use firsthop_perf::plot;
 use firsthop_perf::report::{
     ALL_OF_RELAY, ALL_OF_SINGLE, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT, HALF_OF_RELAY,
     HALF_OF_SINGLE, IDLE, NamedLoad, Pass, Report,
@@ -151,7 +150,7 @@ pub(crate) struct BenchArgs {
     /// The relay in Go, built; without it that peer is left out.
     #[arg(long)]
     go: Option<PathBuf>,
-    /// Where results go: relay.json and charts.
+    /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
     /// Two minutes instead of ten.
@@ -203,8 +202,6 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         let mut json = serde_json::to_string_pretty(&report)?;
         json.push('\n');
         fs::write(results.join("relay.json"), json).context("--results")?;
-        fs::write(results.join("costs.svg"), plot::costs(&report))?;
-        fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
     }
     Ok(())
 }

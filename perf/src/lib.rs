@@ -13,7 +13,8 @@
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
 //! | [`sampling`], [`spent`] | where a program's time goes, by Linux's `perf` |
 //! | [`measured`] | what every file of results begins with |
-//! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
+//! | [`bench`](mod@bench), [`report`], [`table`] | the whole comparison, and its files |
+//! | [`findings`], [`page`] | files of results read back, and all of them as one page |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
@@ -29,6 +30,7 @@ pub mod call;
 pub mod clock;
 pub mod counters;
 pub mod crowd;
+pub mod findings;
 pub mod flood;
 pub mod floor;
 pub mod forward;
@@ -44,9 +46,9 @@ pub mod mmsg;
 pub mod orders;
 pub mod owners;
 pub mod packet;
+pub mod page;
 pub mod pauses;
 pub mod place;
-pub mod plot;
 pub mod process;
 pub mod readable;
 pub mod report;

@@ -11,6 +11,7 @@ mod call_command;
 mod capacity_command;
 mod commands;
 mod measuring;
+mod report_command;
 mod testnet_commands;
 
 /// Load generators for Firsthop.
@@ -40,6 +41,8 @@ enum Command {
     Bench(commands::BenchArgs),
     /// Make calls on signaling alone, before stub transceivers: calls per second and core, and latency.
     Signaling(commands::SignalingArgs),
+    /// Show results as one page, with how they changed from file to file.
+    Report(report_command::ReportArgs),
     /// Join two interfaces by a link of any delay, jitter and loss, that can be cut. Commands on the standard input: delay TIME, jitter TIME,
     /// loss SHARE, cut, heal, measure.
     Impair(testnet_commands::ImpairArgs),
@@ -113,6 +116,7 @@ fn main() -> anyhow::Result<()> {
         Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),
+        Command::Report(args) => report_command::report(&args),
         Command::Impair(args) => testnet_commands::impair(&args),
         Command::Model(args) => testnet_commands::model(&args),
         Command::Hold(args) => testnet_commands::hold(&args),
