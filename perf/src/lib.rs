@@ -15,6 +15,7 @@
 //! | [`measured`] | what every file of results begins with |
 //! | [`bench`](mod@bench), [`report`], [`table`] | the whole comparison, and its files |
 //! | [`findings`], [`page`] | files of results read back, and all of them as one page |
+//! | [`plan`] | how many machines a number of users takes, from what was measured |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
@@ -49,6 +50,7 @@ pub mod packet;
 pub mod page;
 pub mod pauses;
 pub mod place;
+pub mod plan;
 pub mod process;
 pub mod readable;
 pub mod report;

@@ -11,6 +11,7 @@ mod call_command;
 mod capacity_command;
 mod commands;
 mod measuring;
+mod plan_command;
 mod report_command;
 mod testnet_commands;
 
@@ -43,6 +44,8 @@ enum Command {
     Signaling(commands::SignalingArgs),
     /// Show results as one page, with how they changed from file to file.
     Report(report_command::ReportArgs),
+    /// Say how many machines a number of users takes, from what calls were measured to cost.
+    Plan(Box<plan_command::PlanArgs>),
     /// Join two interfaces by a link of any delay, jitter and loss, that can be cut. Commands on the standard input: delay TIME, jitter TIME,
     /// loss SHARE, cut, heal, measure.
     Impair(testnet_commands::ImpairArgs),
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),
         Command::Report(args) => report_command::report(&args),
+        Command::Plan(args) => plan_command::plan(&args),
         Command::Impair(args) => testnet_commands::impair(&args),
         Command::Model(args) => testnet_commands::model(&args),
         Command::Hold(args) => testnet_commands::hold(&args),
