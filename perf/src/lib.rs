@@ -11,6 +11,7 @@
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
+//! | [`setup`] | how long a call takes to begin, on lines of every length |
 //! | [`sampling`], [`spent`] | where a program's time goes, by Linux's `perf` |
 //! | [`measured`] | what every file of results begins with |
 //! | [`bench`](mod@bench), [`report`], [`table`] | the whole comparison, and its files |
@@ -21,7 +22,7 @@
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
 //! | [`impair`] | a link of any length between two interfaces |
 //! | [`pauses`], [`orders`], [`lines`], [`clock`] | what these two and the model server have in common |
-//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
+//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`], [`setup::world`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
 pub mod asking_report;
@@ -56,6 +57,7 @@ pub mod readable;
 pub mod report;
 pub mod rig;
 pub mod sampling;
+pub mod setup;
 pub mod signal;
 pub mod sinks;
 pub mod spent;

@@ -13,6 +13,7 @@ mod commands;
 mod measuring;
 mod plan_command;
 mod report_command;
+mod setup_command;
 mod testnet_commands;
 
 /// Load generators for Firsthop.
@@ -32,6 +33,9 @@ enum Command {
     Call(call_command::CallArgs),
     /// Find out how many calls a transceiver carries, what a session holds, and what many short calls leave behind.
     Capacity(capacity_command::CapacityArgs),
+    /// Find out how long calls take to begin on lines of several lengths and losses, and how many round trips each phase takes. Makes network
+    /// namespaces: run it as root.
+    Setup(setup_command::SetupArgs),
     /// Say how much memory WebRTC engines alone take (a floor; `capacity` starts it).
     Engines {
         /// How many.
@@ -116,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Command::Relay(args) => commands::relay(&args),
         Command::Call(args) => call_command::call(&args),
         Command::Capacity(args) => capacity_command::capacity(&args),
+        Command::Setup(args) => setup_command::setup(&args),
         Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),

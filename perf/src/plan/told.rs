@@ -79,7 +79,7 @@ impl Plan {
                 grouped(kinds.iter().map(|kind| kind.busy_cores).sum()),
             )?;
         }
-        let [relay, transceiver] = self.micros_per_call.map(|micros| grouped(micros));
+        let [relay, transceiver] = self.micros_per_call.map(grouped);
         writeln!(
             out,
             "a call takes {relay} µs a second of relays and {transceiver} of transceivers, its set-up apart; relays are as many as {} need",
