@@ -16,6 +16,7 @@ mod chart;
 mod failures;
 pub(crate) mod figures;
 mod history;
+pub mod markdown;
 mod metric;
 mod ratios;
 mod relay;

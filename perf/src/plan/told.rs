@@ -134,7 +134,7 @@ impl Plan {
             let quick = if one.quick { ", short form" } else { "" };
             writeln!(
                 out,
-                "  {:<58}{value:>10} {:<11} {}, commit {}{quick}",
+                "  {:<64}{value:>10} {:<11} {}, commit {}{quick}",
                 one.what, one.unit, one.file, one.commit
             )?;
         }
