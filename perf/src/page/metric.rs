@@ -22,6 +22,11 @@ pub(super) enum Unit {
 }
 
 impl Unit {
+    /// What stands behind a figure that is so many times something.
+    pub(super) fn sign(self) -> &'static str {
+        if self == Self::Ratio { " ×" } else { "" }
+    }
+
     /// Whether figures of different machines compare.
     pub(super) fn compares(self) -> bool {
         matches!(self, Self::Ratio | Self::RoundTrips)

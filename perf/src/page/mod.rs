@@ -24,7 +24,7 @@ mod sections;
 mod setup;
 mod signaling;
 
-use metric::{Metric, Unit, Verdict};
+use metric::{Metric, Verdict};
 
 /// Its style, light and dark.
 const STYLE: &str = include_str!("style.css");
@@ -149,7 +149,7 @@ fn headlines(metrics: &[Metric]) -> Markup {
                 @for metric in metrics.iter().filter(|metric| metric.headline) {
                     li.card {
                         span.what { (metric.what) }
-                        span.big { (metric.figure()) @if metric.unit == Unit::Ratio { span.times { " ×" } } }
+                        span.big { (metric.figure()) span.times { (metric.unit.sign()) } }
                         span.asks {
                             @if let Some(asks) = metric.asks() { "must be " (asks) " " }
                             @if let Some(verdict) = metric.verdict() { span.verdict.(verdict.class()) { (verdict.word()) } }
