@@ -6,7 +6,7 @@
 //!   costs and adds is then left out.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 
@@ -37,6 +37,9 @@ pub struct Arrived<'a> {
 pub enum Way {
     /// By the addresses in the answer: a relay's.
     Relay,
+    /// By the addresses in the answer: a server's at this address of this machine, which is none of loopback's. Packets to it stay on the
+    /// machine all the same.
+    Host(Ipv4Addr),
     /// Past the relay, over the trunk.
     Direct {
         /// The fleet's keys.
@@ -61,7 +64,8 @@ impl Air {
     /// A socket cannot be had.
     pub fn open(way: &Way) -> io::Result<Self> {
         Ok(match way {
-            Way::Relay => Self::Sockets(Box::new(Sockets::open()?)),
+            Way::Relay => Self::Sockets(Box::new(Sockets::open(None)?)),
+            Way::Host(address) => Self::Sockets(Box::new(Sockets::open(Some(*address))?)),
             Way::Direct { keyring, ingress } => {
                 Self::Trunk(Box::new(Trunk::open(Arc::clone(keyring), *ingress)?))
             }
@@ -83,9 +87,9 @@ impl Air {
     /// What is wrong with the answer, in words.
     pub fn join(&mut self, n: u32, answer: &str) -> Result<(), String> {
         match self {
-            Self::Sockets(_) => {
+            Self::Sockets(sockets) => {
                 let mut candidates = candidates(answer).filter_map(Result::ok);
-                if candidates.any(|candidate| candidate.ip().is_loopback()) {
+                if candidates.any(|candidate| sockets.reaches(candidate)) {
                     Ok(())
                 } else {
                     Err(
@@ -193,10 +197,12 @@ pub struct Sockets {
     outboxes: Vec<Outbox>,
     inbox: Inbox,
     refused: u64,
+    /// A server's address that is reached too.
+    host: Option<Ipv4Addr>,
 }
 
 impl Sockets {
-    fn open() -> io::Result<Self> {
+    fn open(host: Option<Ipv4Addr>) -> io::Result<Self> {
         let opened: io::Result<Vec<_>> = (0..SOCKETS).map(|_| open_socket()).collect();
         let (sockets, ports): (Vec<UdpSocket>, Vec<u16>) = opened?.into_iter().unzip();
         for socket in &sockets {
@@ -210,7 +216,13 @@ impl Sockets {
                 .collect(),
             inbox: Inbox::with_details(CLIENT_PACKET_MAX),
             refused: 0,
+            host,
         })
+    }
+
+    /// Whether clients may send there: packets from loopback do not leave this machine.
+    fn reaches(&self, to: SocketAddr) -> bool {
+        to.ip().is_loopback() || self.host.is_some_and(|host| to.ip() == host)
     }
 
     fn address(&self, n: u32) -> SocketAddrV4 {
@@ -220,7 +232,7 @@ impl Sockets {
 
     fn send(&mut self, n: u32, to: SocketAddr, packet: &[u8]) -> io::Result<()> {
         // A candidate of a relay's on another machine: packets from loopback do not leave this one.
-        let (SocketAddr::V4(to), true) = (to, to.ip().is_loopback()) else {
+        let (SocketAddr::V4(to), true) = (to, self.reaches(to)) else {
             return Ok(());
         };
         if packet.len() > CLIENT_PACKET_MAX {

@@ -9,6 +9,7 @@ use firsthop_shared::control::{
 use firsthop_shared::token::{self, Route};
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MATCH, LOCATION};
 
+use super::janus_api;
 use super::placing::{Answered, CallName, Desk, PlacingError};
 
 /// How long a request may take.
@@ -73,6 +74,7 @@ impl Clerk {
                 }
             }
             Desk::Control { .. } => self.create(client, &offer).await,
+            Desk::Janus { url } => janus_api::place(&self.http, url, offer).await,
         }
     }
 
@@ -84,7 +86,7 @@ impl Clerk {
         offer: String,
     ) -> Result<Answered, PlacingError> {
         let (Desk::Signaling { key, .. }, CallName::Url(url)) = (&self.desk, &name) else {
-            let words = "ICE is restarted with signaling, not with a transceiver";
+            let words = "ICE is restarted with signaling alone";
             return Err(PlacingError(words.to_owned()));
         };
         let patch = self.http.patch(url).header(IF_MATCH, etag);
@@ -204,6 +206,9 @@ impl Clerk {
                 let path = format!("{url}{SESSIONS_PATH}/{id}?created={created}");
                 self.http.delete(path).bearer_auth(secret).send().await
             }
+            (Desk::Janus { url }, CallName::Janus { session }) => {
+                return janus_api::destroy(&self.http, url, *session).await;
+            }
             _ => return,
         };
     }
@@ -228,7 +233,7 @@ fn word(headers: &HeaderMap, name: HeaderName) -> Option<String> {
 }
 
 /// An error of the HTTP library's, with its cause: it says "error sending request" of all of them.
-fn failed(error: &reqwest::Error) -> PlacingError {
+pub(super) fn failed(error: &reqwest::Error) -> PlacingError {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(because) = cause {

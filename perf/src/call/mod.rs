@@ -19,6 +19,8 @@ pub mod client;
 mod frames;
 pub mod hearing;
 pub mod identity;
+pub mod janus;
+mod janus_api;
 pub mod judge;
 pub mod load;
 pub mod memory;

@@ -39,6 +39,11 @@ pub enum Desk {
         /// The ingress points to advertise.
         ingresses: Vec<u8>,
     },
+    /// Janus's echo test.
+    Janus {
+        /// The URL of its HTTP API, with the path.
+        url: String,
+    },
 }
 
 /// A request that failed, in words.
@@ -57,6 +62,11 @@ pub enum CallName {
         id: u32,
         /// When it was created.
         created: u64,
+    },
+    /// A session of Janus's.
+    Janus {
+        /// Its id.
+        session: u64,
     },
 }
 
