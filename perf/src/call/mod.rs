@@ -16,6 +16,7 @@ pub mod capacity;
 pub mod churn;
 mod clerk;
 pub mod client;
+pub mod cost;
 mod frames;
 pub mod hearing;
 pub mod identity;
