@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::load::{self, Ending, LoadPlan, Progress};
+use firsthop_perf::call::manner::Manner;
 use firsthop_perf::call::placing::Desk;
 use firsthop_perf::call::recording::Codec;
 use firsthop_shared::address::{ClusterId, IngressId};
@@ -129,6 +130,7 @@ impl CallArgs {
             ending: self.end,
             threads: self.threads,
             watch: self.watch.clone(),
+            manner: Manner::default(),
         })
     }
 }
@@ -140,8 +142,7 @@ pub(crate) fn call(args: &CallArgs) -> anyhow::Result<()> {
     let over = Arc::new(AtomicBool::new(false));
     let shown = (!args.json && std::io::stderr().is_terminal()).then(|| {
         let (progress, over) = (Arc::clone(&progress), Arc::clone(&over));
-        let calls = plan.calls;
-        std::thread::spawn(move || show(&progress, calls, &over))
+        std::thread::spawn(move || show(&progress, &over))
     });
     let result = load::run(&plan, &progress);
     over.store(true, Relaxed);
@@ -164,10 +165,11 @@ pub(crate) fn call(args: &CallArgs) -> anyhow::Result<()> {
 }
 
 /// Shows on one line how far the load is, until it is over.
-fn show(progress: &Progress, calls: u32, over: &AtomicBool) {
+fn show(progress: &Progress, over: &AtomicBool) {
     let mut err = std::io::stderr().lock();
     while !over.load(Relaxed) {
         let now = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let calls = now(&progress.calls);
         let (placed, connected, ended) = (
             now(&progress.placed),
             now(&progress.connected),

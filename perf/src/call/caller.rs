@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 
 use super::air::Air;
 use super::client::{Client, ClientError};
+use super::ear::Ear;
 use super::hearing::Hearing;
 use super::identity::Identity;
 use super::load::{Ending, LoadPlan, Progress};
 use super::placing::{Answered, CallName, Placer};
 use super::recording::Recording;
 use super::report::Part;
+use super::schedule::{Planned, Schedule};
 use super::watch;
+use crate::clock::wall_nanos;
 
 /// How long a client that was hung up waits for word of it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
@@ -36,8 +39,9 @@ struct Call {
     client: Client,
     hearing: Hearing,
     name: Option<CallName>,
-    placed: Instant,
+    due: Instant,
     ends: Instant,
+    vanishes: bool,
     /// Hung up: by when the client should have heard.
     closing: Option<Instant>,
     armed: Option<Instant>,
@@ -73,6 +77,8 @@ impl Outgoing {
 pub struct Shared {
     /// The load.
     pub plan: LoadPlan,
+    /// Its calls.
+    pub schedule: Arc<Schedule>,
     /// What clients show in DTLS.
     pub identity: Identity,
     /// What they say, if anything.
@@ -95,6 +101,8 @@ pub struct Caller {
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     outgoing: Outgoing,
     part: Part,
+    /// When the times that clients are told begin.
+    epoch: Instant,
 }
 
 impl Caller {
@@ -104,7 +112,7 @@ impl Caller {
     /// The system has no socket or no thread for it.
     pub fn new(shared: &Shared, thread: u32) -> io::Result<Self> {
         Ok(Self {
-            air: Air::open(&shared.plan.way)?,
+            air: Air::open(&shared.plan.way, shared.plan.manner.sockets)?,
             placer: Placer::start(shared.plan.desk.clone())?,
             shared: shared.clone(),
             thread,
@@ -113,6 +121,7 @@ impl Caller {
             timers: BinaryHeap::new(),
             outgoing: Outgoing::default(),
             part: Part::default(),
+            epoch: Instant::now(),
         })
     }
 
@@ -121,7 +130,7 @@ impl Caller {
     /// # Errors
     /// A socket fails.
     pub fn run(mut self) -> io::Result<Part> {
-        let (from, to) = self.shared.plan.window();
+        let (from, to) = self.shared.schedule.window();
         let (from, to) = (self.shared.start + from, self.shared.start + to);
         let mut used = None;
         loop {
@@ -159,25 +168,35 @@ impl Caller {
         Ok(self.part)
     }
 
-    /// When the thread's call number `n` is due, if there is one.
-    fn due(&self, n: u32) -> Option<Instant> {
+    /// The thread's call number `n`, if there is one, and when it is due.
+    fn planned(&self, n: u32) -> Option<(Planned, Instant)> {
         let all = u64::from(n) * u64::from(self.shared.plan.threads) + u64::from(self.thread);
-        (all < u64::from(self.shared.plan.calls)).then(|| {
-            self.shared.start + Duration::from_secs_f64(all as f64 / self.shared.plan.ramp)
-        })
+        let planned = self.shared.schedule.calls().get(all as usize)?;
+        Some((*planned, self.shared.start + planned.due))
+    }
+
+    /// When that is.
+    fn due(&self, n: u32) -> Option<Instant> {
+        self.planned(n).map(|(_, due)| due)
     }
 
     /// Offers calls that are due; returns whether more are.
     fn start_due(&mut self, now: Instant) -> bool {
         for _ in 0..STARTS_PER_TURN {
             let n = self.next;
-            let Some(due) = self.due(n).filter(|due| *due <= now) else {
+            let Some((planned, due)) = self.planned(n).filter(|(_, due)| *due <= now) else {
                 return false;
             };
             self.next += 1;
             self.part.placed += 1;
             self.shared.progress.placed.fetch_add(1, Relaxed);
-            let address = self.air.address(n);
+            let address = match self.air.seat(n) {
+                Ok(address) => address,
+                Err(error) => {
+                    self.part.fail(&format!("a client's socket: {error}"));
+                    continue;
+                }
+            };
             let offer = Client::offer(
                 &self.shared.identity,
                 self.shared.plan.codec,
@@ -186,14 +205,18 @@ impl Caller {
                 now,
             );
             match offer {
-                Ok((client, offer)) => {
+                Ok((mut client, offer)) => {
+                    if let Some(delay) = self.shared.plan.manner.echo {
+                        client.listen(Ear::new(self.shared.plan.codec, delay), self.epoch);
+                    }
                     self.placer.place(n, offer);
                     let call = Call {
                         client,
                         hearing: Hearing::default(),
                         name: None,
-                        placed: now,
-                        ends: due + self.shared.plan.hold,
+                        due,
+                        ends: due + planned.length,
+                        vanishes: planned.vanishes,
                         closing: None,
                         armed: None,
                         was_connected: false,
@@ -240,6 +263,11 @@ impl Caller {
 
     fn receive(&mut self, counts: bool) -> io::Result<bool> {
         let now = Instant::now();
+        // The kernel stamps packets by the wall clock, and what is due is by the steady one.
+        let (wall, since) = (
+            wall_nanos(),
+            now.duration_since(self.epoch).as_nanos() as u64,
+        );
         let (calls, outgoing, part) = (&mut self.calls, &mut self.outgoing, &mut self.part);
         let mut failed: Vec<(u32, ClientError)> = Vec::new();
         let mut touched: Vec<u32> = Vec::new();
@@ -254,11 +282,16 @@ impl Caller {
             let taken = call.client.receive(
                 arrived.from,
                 arrived.packet,
-                arrived.at_nanos,
+                since.saturating_sub(wall.saturating_sub(arrived.at_nanos)),
                 now,
                 &mut hear,
                 &mut send,
             );
+            while let Some(outcome) = call.client.mark() {
+                if counts {
+                    part.heard.mark(outcome);
+                }
+            }
             match taken {
                 Ok(()) => touched.push(n),
                 Err(error) => failed.push((n, error)),
@@ -290,7 +323,12 @@ impl Caller {
             let outgoing = &mut self.outgoing;
             let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
             if call.ends <= now && call.closing.is_none() {
-                match self.shared.plan.ending.of(n) {
+                let ending = if call.vanishes {
+                    Ending::Vanish
+                } else {
+                    self.shared.plan.ending.of(n)
+                };
+                match ending {
                     Ending::HangUp if call.client.times().connected.is_some() => {
                         call.closing = Some(now + CLOSE_PATIENCE);
                         if let Some(name) = call.name.take() {
@@ -369,14 +407,7 @@ impl Caller {
         part.channels += u64::from(times.channel.is_some());
         part.audible += u64::from(times.first_audio.is_some());
         call.hearing.end(&mut part.heard);
-        let between =
-            |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
-        part.set_up.record([
-            between(Some(call.placed), times.answered),
-            between(times.answered, times.connected),
-            between(times.answered, times.channel),
-            between(times.connected, times.first_audio),
-        ]);
+        part.set_up.record(call.due, &times);
     }
 
     fn wait(&self) -> io::Result<()> {

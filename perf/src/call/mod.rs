@@ -6,7 +6,7 @@
 //!  └─► placing: HTTP to signaling, or to a transceiver's control API
 //! ```
 //!
-//! Pure: [`client`] (and [`moving`], how it changes its address), [`hearing`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
+//! Pure: [`client`] (and [`moving`], how it changes its address; [`speaking`], what it says), [`hearing`], [`ear`] with [`mark`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
 //! programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
 //! [`model`], [`profile`] and [`stack`] are what they need for it.
 
@@ -16,20 +16,30 @@ pub mod capacity;
 pub mod churn;
 mod clerk;
 pub mod client;
+mod decoding;
+pub mod ear;
 mod frames;
 pub mod hearing;
 pub mod identity;
+pub mod interruption;
 pub mod judge;
 pub mod load;
+pub mod manner;
+pub mod mark;
 pub mod memory;
 pub mod model;
 pub mod moving;
+mod own_sockets;
 pub mod placing;
 pub mod profile;
 pub mod recording;
 pub mod report;
 pub mod results;
+pub mod schedule;
+pub mod speaking;
 pub mod stack;
 pub mod stamp;
+pub mod trouble;
 mod trunk;
 pub mod watch;
+pub mod wav;
