@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use super::air::Air;
 use super::client::{Client, ClientError};
-use super::ear::Ear;
 use super::hearing::Hearing;
 use super::identity::Identity;
+use super::listening::Listening;
 use super::load::{Ending, LoadPlan, Progress};
 use super::placing::{Answered, CallName, Placer};
 use super::recording::Recording;
 use super::report::Part;
 use super::schedule::{Planned, Schedule};
+use super::trouble::Troubles;
 use super::watch;
 use crate::clock::wall_nanos;
 
@@ -35,28 +36,33 @@ const TIMERS_PER_TURN: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// One call of a thread's.
-struct Call {
-    client: Client,
+pub(super) struct Call {
+    pub(super) client: Client,
     hearing: Hearing,
-    name: Option<CallName>,
+    pub(super) name: Option<CallName>,
+    /// What its next ICE restart names.
+    pub(super) etag: Option<String>,
     due: Instant,
     ends: Instant,
     vanishes: bool,
+    pub(super) troubles: Option<Box<Troubles>>,
+    /// An offer to restart ICE has not been answered.
+    pub(super) restarting: bool,
     /// Hung up: by when the client should have heard.
-    closing: Option<Instant>,
+    pub(super) closing: Option<Instant>,
     armed: Option<Instant>,
     was_connected: bool,
 }
 
 /// What clients have sent and no socket has taken yet.
 #[derive(Default)]
-struct Outgoing {
+pub(super) struct Outgoing {
     bytes: Vec<u8>,
     packets: Vec<(u32, SocketAddr, usize)>,
 }
 
 impl Outgoing {
-    fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
+    pub(super) fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
         self.bytes.extend_from_slice(packet);
         self.packets.push((client, to, self.bytes.len()));
     }
@@ -93,14 +99,14 @@ pub struct Shared {
 pub struct Caller {
     shared: Shared,
     thread: u32,
-    air: Air,
-    placer: Placer,
+    pub(super) air: Air,
+    pub(super) placer: Placer,
     /// The thread's next call to place.
     next: u32,
-    calls: HashMap<u32, Call>,
+    pub(super) calls: HashMap<u32, Call>,
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
-    outgoing: Outgoing,
-    part: Part,
+    pub(super) outgoing: Outgoing,
+    pub(super) part: Part,
     /// When the times that clients are told begin.
     epoch: Instant,
 }
@@ -206,14 +212,19 @@ impl Caller {
             );
             match offer {
                 Ok((mut client, offer)) => {
-                    if let Some(delay) = self.shared.plan.manner.echo {
-                        client.listen(Ear::new(self.shared.plan.codec, delay), self.epoch);
-                    }
+                    let (plan, manner) = (&self.shared.plan, &self.shared.plan.manner);
+                    client.listen(Listening::new(plan.codec, manner.echo, self.epoch));
+                    // Threads share a seed, and no call's number.
+                    let all = n * plan.threads + self.thread;
+                    let troubles = Troubles::new(manner.trouble, manner.seed, all, now);
                     self.placer.place(n, offer);
                     let call = Call {
                         client,
                         hearing: Hearing::default(),
                         name: None,
+                        etag: None,
+                        troubles: troubles.map(Box::new),
+                        restarting: false,
                         due,
                         ends: due + planned.length,
                         vanishes: planned.vanishes,
@@ -233,8 +244,12 @@ impl Caller {
     fn take_answers(&mut self, now: Instant) {
         while let Some(placed) = self.placer.take() {
             let n = placed.client;
-            let (answer, name) = match placed.result {
-                Ok(Answered { sdp, name, .. }) => (sdp, name),
+            if placed.restarted {
+                self.restarted(n, placed.result, now);
+                continue;
+            }
+            let (answer, name, etag) = match placed.result {
+                Ok(Answered { sdp, name, etag }) => (sdp, name, etag),
                 Err(error) => {
                     self.part.fail(&error.to_string());
                     self.end(n);
@@ -247,7 +262,7 @@ impl Caller {
                 self.placer.hang_up(name);
                 continue;
             };
-            call.name = Some(name);
+            (call.name, call.etag) = (Some(name), etag);
             let taken = match self.air.join(n, &answer) {
                 Ok(()) => {
                     let outgoing = &mut self.outgoing;
@@ -287,9 +302,9 @@ impl Caller {
                 &mut hear,
                 &mut send,
             );
-            while let Some(outcome) = call.client.mark() {
+            while let Some(news) = call.client.news() {
                 if counts {
-                    part.heard.mark(outcome);
+                    part.heard.news(news);
                 }
             }
             match taken {
@@ -350,13 +365,14 @@ impl Caller {
                 continue;
             }
             let polled = call.client.poll(now, &mut send);
+            self.befall(n, now);
             self.settle(n, polled.map_err(|error| error.to_string()));
         }
         true
     }
 
     /// After a call into a client: what it has come to is noted, and its timer set.
-    fn settle(&mut self, n: u32, result: Result<(), String>) {
+    pub(super) fn settle(&mut self, n: u32, result: Result<(), String>) {
         let Some(call) = self.calls.get_mut(&n) else {
             return;
         };
@@ -382,8 +398,9 @@ impl Caller {
             return;
         };
         let end = call.closing.unwrap_or(call.ends);
+        let trouble = call.troubles.as_ref().map_or(end, |t| t.next().min(end));
         let at = if call.client.times().answered.is_some() {
-            call.client.deadline().min(end)
+            call.client.deadline().min(trouble)
         } else {
             end
         };

@@ -9,12 +9,11 @@ use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
-use super::ear::{Ear, Outcome};
 use super::hearing::Packet;
 use super::identity::Identity;
-use super::mark;
+use super::listening::{Listening, News};
 use super::recording::{Codec, Recording};
-use super::speaking::{FRAME, Speech};
+use super::speaking::Speech;
 use super::stamp::Stamp;
 
 /// A client that cannot go on.
@@ -66,8 +65,7 @@ pub struct Client {
     deadline: Instant,
     closed: bool,
     sent: u64,
-    /// What listens for the recording's marks, and when its time began.
-    ear: Option<(Ear, Instant)>,
+    listening: Option<Listening>,
 }
 
 impl Client {
@@ -118,19 +116,19 @@ impl Client {
             deadline: now,
             closed: false,
             sent: 0,
-            ear: None,
+            listening: None,
         };
         Ok((client, offer.to_sdp_string()))
     }
 
-    /// Has an ear listen for the marks of its recording; the times that [`Client::receive`] is told count from `epoch`.
-    pub fn listen(&mut self, ear: Ear, epoch: Instant) {
-        self.ear = Some((ear, epoch));
+    /// Has it listen for more than packets; the times that [`Client::receive`] is told count from the same moment as those of `listening`.
+    pub fn listen(&mut self, listening: Listening) {
+        self.listening = Some(listening);
     }
 
-    /// What became of a mark of its recording, if there is news.
-    pub fn mark(&mut self) -> Option<Outcome> {
-        self.ear.as_mut().and_then(|(ear, _)| ear.outcome())
+    /// What it has learnt, one after the other.
+    pub fn news(&mut self) -> Option<News> {
+        self.listening.as_mut().and_then(Listening::news)
     }
 
     /// Marks what it says from now on, `first` being the mark of the next frame. For G.711 alone: Opus does not keep marks.
@@ -248,11 +246,8 @@ impl Client {
             return;
         };
         let payload = speech.payload(said.frame, self.sent);
-        if let Some((ear, epoch)) = &mut self.ear {
-            // A frame is due when its last sample has been spoken.
-            let spoken = said.due.checked_sub(FRAME).unwrap_or(*epoch);
-            let spoken = spoken.saturating_duration_since(*epoch).as_nanos() as u64;
-            speech.recording.cue(said.frame, ear, spoken);
+        if let Some(listening) = &mut self.listening {
+            listening.said(&speech.recording, said.frame, said.due);
         }
         let frame = said.frame;
         let timestamp = (frame as u32).wrapping_mul(self.codec.clock_rate() / 50);
@@ -312,9 +307,13 @@ impl Client {
                                 + ticks * (1_000_000_000 % rate) / rate,
                             at_nanos,
                         });
-                        if let Some((ear, _)) = &mut self.ear {
-                            let position = ticks / (rate / u64::from(mark::RATE));
-                            ear.packet(position, &packet.payload, at_nanos);
+                        if let Some(listening) = &mut self.listening {
+                            listening.packet(ticks, &packet.payload, at_nanos);
+                        }
+                    }
+                    Event::ChannelData(message) => {
+                        if let Some(listening) = &mut self.listening {
+                            listening.message(&message.data, at_nanos);
                         }
                     }
                     Event::Closed => self.closed = true,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::ear::Outcome;
+use super::interruption::Interrupted;
+use super::listening::News;
 
 /// A pause between two packets that follow each other from which on it is a gap that users hear.
 pub const GAP: Duration = Duration::from_millis(60);
@@ -40,6 +42,10 @@ pub struct Heard {
     pub mouth_to_ear: Histogram<u64>,
     /// Marks that did not come back.
     pub marks_missed: u64,
+    /// How long servers spoke on that were interrupted, from when the client began to speak, in microseconds.
+    pub barge_in: Histogram<u64>,
+    /// The same from the event by which they said that they hear it.
+    pub barge_in_from_event: Histogram<u64>,
 }
 
 impl Default for Heard {
@@ -58,6 +64,8 @@ impl Default for Heard {
             jitter: histogram(),
             mouth_to_ear: histogram(),
             marks_missed: 0,
+            barge_in: histogram(),
+            barge_in_from_event: histogram(),
         }
     }
 }
@@ -75,17 +83,26 @@ impl Heard {
             (&mut self.lateness, &other.lateness),
             (&mut self.jitter, &other.jitter),
             (&mut self.mouth_to_ear, &other.mouth_to_ear),
+            (&mut self.barge_in, &other.barge_in),
+            (&mut self.barge_in_from_event, &other.barge_in_from_event),
         ] {
             // The bounds are the same: it cannot fail.
             let _ = to.add(from);
         }
     }
 
-    /// Takes what became of a mark.
-    pub fn mark(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Heard(nanos) => record(&mut self.mouth_to_ear, nanos),
-            Outcome::Missed => self.marks_missed += 1,
+    /// Takes what a client has learnt.
+    pub fn news(&mut self, news: News) {
+        match news {
+            News::Mark(Outcome::Heard(nanos)) => record(&mut self.mouth_to_ear, nanos),
+            News::Mark(Outcome::Missed) => self.marks_missed += 1,
+            News::Interrupted(Interrupted {
+                from_voice,
+                from_event,
+            }) => {
+                record(&mut self.barge_in, from_voice);
+                record(&mut self.barge_in_from_event, from_event);
+            }
         }
     }
 

@@ -89,6 +89,8 @@ pub enum LoadError {
 /// How far a load is, for whoever shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
+    /// How long the load takes, in milliseconds.
+    pub millis: AtomicU64,
     /// Calls that are planned.
     pub calls: AtomicU64,
     /// Calls placed.

@@ -31,6 +31,12 @@ impl Codec {
 /// How long a recording is, in frames of 20 ms; then it begins anew. Two talk spurts with a pause after each.
 const FRAMES: usize = 200;
 
+/// How loud a frame with speech in it is at least, on average, of 32,768.
+const LOUD: u16 = 300;
+
+/// How many quiet frames are a pause, after which somebody begins to speak anew: longer than any within a word.
+const PAUSE: usize = 15;
+
 /// How often there is a mark, in frames.
 const PERIOD: usize = 100;
 
@@ -54,6 +60,8 @@ pub struct Recording {
     frames: Arc<[Arc<[u8]>]>,
     /// One per frame.
     cues: Arc<[Cue]>,
+    /// Whether somebody begins to speak in a frame.
+    onsets: Arc<[bool]>,
 }
 
 /// The Opus library failed.
@@ -133,6 +141,7 @@ impl Recording {
             codec,
             frames: frames.into(),
             cues: cues.into(),
+            onsets: onsets(codec, pcm).into(),
         })
     }
 
@@ -158,6 +167,12 @@ impl Recording {
         Arc::clone(&self.frames[(n % self.frames.len() as u64) as usize])
     }
 
+    /// Whether somebody begins to speak in frame number `n`.
+    #[must_use]
+    pub fn is_onset(&self, n: u64) -> bool {
+        self.onsets[(n % self.onsets.len() as u64) as usize]
+    }
+
     /// Tells an ear what is in frame number `n`, whose first sample was due to be spoken then.
     pub fn cue(&self, n: u64, ear: &mut Ear, spoken_nanos: u64) {
         match self.cues[(n % self.cues.len() as u64) as usize] {
@@ -166,6 +181,21 @@ impl Recording {
             Cue::Mark(sweep) => ear.said(sweep, spoken_nanos),
         }
     }
+}
+
+/// In which frames somebody begins to speak: loud ones after a pause.
+fn onsets(codec: Codec, pcm: &[i16]) -> Vec<bool> {
+    let frames = pcm.chunks_exact(samples_of_frame(codec));
+    let loud: Vec<bool> = frames
+        .map(|frame| {
+            let sum: u64 = frame.iter().map(|s| u64::from(s.unsigned_abs())).sum();
+            sum > u64::from(LOUD) * frame.len() as u64
+        })
+        .collect();
+    let count = loud.len();
+    // What is said is said over and over: the frame before the first is the last.
+    let quiet_before = |at: usize| (1..=PAUSE.min(count)).all(|n| !loud[(at + count - n) % count]);
+    (0..count).map(|at| loud[at] && quiet_before(at)).collect()
 }
 
 /// Samples of 20 ms.
@@ -362,6 +392,8 @@ mod tests {
                 }
             }
             assert_eq!(recording.frame(30), recording.frame(30 + FRAMES as u64));
+            let onsets = (0..400).filter(|n| recording.is_onset(*n));
+            assert_eq!(onsets.collect::<Vec<_>>(), [0, 100, 200, 300]);
         }
     }
 }

@@ -123,6 +123,14 @@ pub struct Part {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// ICE restarts where the client was.
+    pub restarts: u64,
+    /// Other addresses, with an ICE restart.
+    pub moves: u64,
+    /// Other ports, of which nobody was told.
+    pub rebinds: u64,
+    /// ICE restarts that were refused.
+    pub restarts_failed: u64,
     /// Why calls failed, and how many.
     pub failures: BTreeMap<String, u64>,
     /// Packets of the recording that were sent, over all.
@@ -154,6 +162,10 @@ impl Part {
         self.audible += other.audible;
         self.cut += other.cut;
         self.unclosed += other.unclosed;
+        self.restarts += other.restarts;
+        self.moves += other.moves;
+        self.rebinds += other.rebinds;
+        self.restarts_failed += other.restarts_failed;
         for (why, count) in &other.failures {
             *self.failures.entry(why.clone()).or_default() += count;
         }
@@ -190,6 +202,14 @@ pub struct CallReport {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// ICE restarts where the client was.
+    pub restarts: u64,
+    /// Other addresses, with an ICE restart.
+    pub moves: u64,
+    /// Other ports, of which nobody was told.
+    pub rebinds: u64,
+    /// ICE restarts, of either kind, that were refused: these calls are over.
+    pub restarts_failed: u64,
     /// Why calls failed, and how many.
     pub failures: BTreeMap<String, u64>,
     /// Set-up times in milliseconds: `answer` from when the offer was due; `ice` from the answer and `dtls` from ICE; `connected` (both) and `channel` from the
@@ -218,6 +238,12 @@ pub struct CallReport {
     pub marks_heard: u64,
     /// Marks that did not.
     pub marks_missed: u64,
+    /// How long a server spoke on that was interrupted, from when the client began to speak until its last packet with sound, in milliseconds; nothing when none was.
+    pub barge_in: Option<Spread>,
+    /// The same from when the server said that it hears the client.
+    pub barge_in_from_event: Option<Spread>,
+    /// Interruptions.
+    pub barge_ins: u64,
     /// Share of its processor that the busiest thread of the generator used: near 1, the figures are the generator's own.
     pub generator_busy: f64,
     /// Packets and datagrams that the generator's own sockets lost.
@@ -246,6 +272,10 @@ impl CallReport {
             audible: part.audible,
             cut: part.cut,
             unclosed: part.unclosed,
+            restarts: part.restarts,
+            moves: part.moves,
+            rebinds: part.rebinds,
+            restarts_failed: part.restarts_failed,
             failures: part.failures.clone(),
             set_up: set_up.collect(),
             sent: part.sent,
@@ -259,6 +289,9 @@ impl CallReport {
             mouth_to_ear: Spread::of(&part.heard.mouth_to_ear),
             marks_heard: part.heard.mouth_to_ear.len(),
             marks_missed: part.heard.marks_missed,
+            barge_in: Spread::of(&part.heard.barge_in),
+            barge_in_from_event: Spread::of(&part.heard.barge_in_from_event),
+            barge_ins: part.heard.barge_in.len(),
             generator_busy: part.busy,
             generator_lost: part.refused,
             watched: Vec::new(),
@@ -268,7 +301,7 @@ impl CallReport {
     /// Calls that did not do all that they should: connect, stay, and hear of their end.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.calls - self.connected + self.cut + self.unclosed
+        self.calls - self.connected + self.cut + self.unclosed + self.restarts_failed
     }
 }
 
@@ -293,10 +326,25 @@ impl fmt::Display for CallReport {
         for (why, count) in &self.failures {
             writeln!(f, "  failed                    {count:>9} × {why}")?;
         }
+        if self.restarts + self.moves + self.rebinds > 0 {
+            writeln!(
+                f,
+                "troubles                    {:>9} ICE restarts, {} moves, {} rebinds, {} restarts refused",
+                self.restarts, self.moves, self.rebinds, self.restarts_failed
+            )?;
+        }
         for (phase, name) in PHASES.into_iter().zip(PHASES_IN_WORDS) {
             row(f, name, self.set_up.get(phase))?;
         }
         row(f, "mouth to ear", self.mouth_to_ear.as_ref())?;
+        if self.barge_ins > 0 {
+            row(f, "barge-in after voice", self.barge_in.as_ref())?;
+            row(
+                f,
+                "barge-in after its event",
+                self.barge_in_from_event.as_ref(),
+            )?;
+        }
         row(f, "lateness of packets", self.lateness.as_ref())?;
         row(f, "jitter of calls", self.jitter.as_ref())?;
         row(f, "longest pause of calls", self.longest_gap.as_ref())?;

@@ -139,6 +139,16 @@ impl Schedule {
         self.window
     }
 
+    /// When the last call ends.
+    #[must_use]
+    pub fn ends(&self) -> Duration {
+        self.calls
+            .iter()
+            .map(Planned::end)
+            .max()
+            .unwrap_or_default()
+    }
+
     /// How many calls are up on average while it counts.
     #[must_use]
     pub fn calls_at_once(&self) -> f64 {

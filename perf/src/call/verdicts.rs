@@ -235,7 +235,10 @@ impl Limit {
         };
         beyond.then(|| {
             let (found, value) = (words(found, kind), words(self.value, kind));
-            format!("{name} is {found}, and fails at {} {value}", self.comparison)
+            format!(
+                "{name} is {found}, and fails at {} {value}",
+                self.comparison
+            )
         })
     }
 }
