@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::load::{self, Ending, LoadError, LoadPlan, Progress};
+use super::manner::Manner;
 use super::model::{Format, ModelServer};
 use super::profile::{self, Profile};
 use super::recording::Codec;
@@ -237,6 +238,7 @@ fn step(
         ending: Ending::Close,
         threads: 1,
         watch: vec![stack.transceiver.id()],
+        manner: Manner::default(),
     };
     let data = plan.directory.join("perf.data");
     let mut profile = None;

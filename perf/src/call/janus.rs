@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::air::Way;
+use super::manner::Sharing;
 use super::placing::Desk;
 use crate::metrics;
 use crate::process::Process;
@@ -131,10 +131,13 @@ impl Janus {
         }
     }
 
-    /// How its packets go.
+    /// The sockets of clients on this machine that reach it: at its own address, since from loopback there is no way to others.
     #[must_use]
-    pub fn way(&self) -> Way {
-        Way::Host(self.plan.media)
+    pub fn sockets(&self) -> Sharing {
+        Sharing::Own {
+            from: self.plan.media,
+            bind: self.plan.media,
+        }
     }
 
     /// What it has logged: warnings and errors.

@@ -2,37 +2,51 @@
 //!
 //! ```text
 //! load ──► client (str0m, sans-IO) ──► air ──► a relay, or the trunk of a transceiver
-//!  │          hearing: loss, lateness, jitter
+//!  │          hearing: loss, lateness, jitter; listening: mouth-to-ear delay, barge-in
 //!  └─► placing: HTTP to signaling, or to a transceiver's control API
 //! ```
 //!
-//! Pure: [`client`] (and [`moving`], how it changes its address), [`hearing`], [`recording`], [`stamp`], [`judge`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and [`placing`], and [`watch`], which asks the kernel what the
-//! programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
+//! Pure: [`client`] (and [`moving`], how it changes its address; [`speaking`], what it says; [`listening`], with [`ear`] and [`interruption`], what it makes of what it gets),
+//! [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
+//! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
 //! [`model`], [`profile`] and [`stack`] are what they need for it.
 
 pub mod air;
 pub mod caller;
 pub mod capacity;
+mod changing;
 pub mod churn;
 mod clerk;
 pub mod client;
 pub mod cost;
+mod decoding;
+pub mod ear;
 mod frames;
 pub mod hearing;
 pub mod identity;
+pub mod interruption;
 pub mod janus;
 mod janus_api;
 pub mod judge;
+pub mod listening;
 pub mod load;
+pub mod manner;
+pub mod mark;
 pub mod memory;
 pub mod model;
 pub mod moving;
+mod own_sockets;
 pub mod placing;
 pub mod profile;
 pub mod recording;
 pub mod report;
 pub mod results;
+pub mod schedule;
+pub mod speaking;
 pub mod stack;
 pub mod stamp;
+pub mod trouble;
 mod trunk;
+pub mod verdicts;
 pub mod watch;
+pub mod wav;
