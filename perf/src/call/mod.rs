@@ -8,19 +8,26 @@
 //!
 //! Pure: [`client`] (and [`moving`], how it changes its address; [`speaking`], what it says; [`listening`], with [`ear`] and [`interruption`], what it makes of what it gets),
 //! [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
-//! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`memory`] and [`churn`] put programs and loads together to measurements;
-//! [`model`], [`profile`] and [`stack`] are what they need for it.
+//! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`alone`], [`costs`], [`comparison`], [`memory`] and [`churn`] put
+//! programs and loads together to measurements; [`trial`], [`model`], [`janus`], [`profile`] and [`stack`] are what they need for it, and of that [`between`], [`tolerance`],
+//! [`cost`] and [`echoing`] are pure.
 
 pub mod air;
+pub mod alone;
+pub mod between;
 pub mod caller;
 pub mod capacity;
+pub mod capacity_results;
 mod changing;
 pub mod churn;
 mod clerk;
 pub mod client;
+pub mod comparison;
 pub mod cost;
+pub mod costs;
 mod decoding;
 pub mod ear;
+pub mod echoing;
 mod frames;
 pub mod hearing;
 pub mod identity;
@@ -45,6 +52,8 @@ pub mod schedule;
 pub mod speaking;
 pub mod stack;
 pub mod stamp;
+pub mod tolerance;
+pub mod trial;
 pub mod trouble;
 mod trunk;
 pub mod verdicts;

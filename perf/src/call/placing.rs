@@ -53,7 +53,7 @@ impl Desk {
     /// # Errors
     /// Its URL is none, or its name is not known, in words.
     pub fn reached_from(&self) -> Result<Ipv4Addr, String> {
-        let (Self::Signaling { url, .. } | Self::Control { url, .. }) = self;
+        let (Self::Signaling { url, .. } | Self::Control { url, .. } | Self::Janus { url }) = self;
         let url = clerk::calls_url(url)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let addresses = url.socket_addrs(|| None);
