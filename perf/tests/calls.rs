@@ -7,6 +7,7 @@ use std::time::Duration;
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::churn::{self, ChurnPlan};
 use firsthop_perf::call::load::{self, Ending, LoadPlan};
+use firsthop_perf::call::manner::Manner;
 use firsthop_perf::call::model::{Format, ModelServer};
 use firsthop_perf::call::recording::Codec;
 use firsthop_perf::call::report::CallReport;
@@ -46,6 +47,7 @@ fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
         ending,
         threads: 2,
         watch: stack.processes(),
+        manner: Manner::default(),
     }
 }
 
