@@ -24,12 +24,19 @@ struct Calls {
 
 #[derive(Deserialize)]
 struct Capacity {
+    /// `transceiver` alone, or `all` programs on one core. Older files have the first only, and do not say so.
+    #[serde(default = "alone")]
+    service: String,
     work: String,
     calls: f64,
     limit: Option<String>,
     #[serde(default)]
     steps: Vec<Step>,
     profile: Option<Profile>,
+}
+
+fn alone() -> String {
+    "transceiver".to_owned()
 }
 
 #[derive(Deserialize)]
@@ -106,13 +113,22 @@ const PARTS: [(&str, &str); 6] = [
 
 impl Capacity {
     /// The work as people call it.
-    fn name(&self) -> &str {
-        match self.work.as_str() {
+    fn name(&self) -> String {
+        let work = match self.work.as_str() {
             "passthrough" => "G.711 passed through",
             "transcoding" => "Opus decoded and encoded",
             "echo" => "Echo, with its voice detector",
             other => other,
+        };
+        if self.is_alone() {
+            work.to_owned()
+        } else {
+            format!("{work}, all programs on the core")
         }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.service == alone()
     }
 
     /// The last step that went well: what a call costs when the core carries as many as it can.
@@ -141,7 +157,7 @@ impl Profile {
 pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     let calls: Calls = source.read()?;
     let mut metrics = Vec::new();
-    for found in &calls.capacity {
+    for found in calls.capacity.iter().filter(|one| one.is_alone()) {
         let work = &found.work;
         let what = format!("Calls on one core of a transceiver: {}", found.name());
         let count = Metric::new(
@@ -250,9 +266,9 @@ fn capacity(found: &[Capacity]) -> Markup {
             .as_deref()
             .unwrap_or("the number of steps")
             .replace('_', " ");
-        table.row([one.name().to_owned(), grouped(one.calls), millis, limit]);
+        table.row([one.name(), grouped(one.calls), millis, limit]);
         rows.push(Bar {
-            name: one.name().to_owned(),
+            name: one.name(),
             value: one.calls,
             figure: format!("{} calls", grouped(one.calls)),
             ours: true,
@@ -281,7 +297,7 @@ fn lateness(found: &[Capacity]) -> Markup {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         for step in &one.steps {
             table.row([
-                one.name().to_owned(),
+                one.name(),
                 grouped(step.calls),
                 millis(step.lateness_p99_ms),
                 percent(step.busy),
@@ -292,7 +308,7 @@ fn lateness(found: &[Capacity]) -> Markup {
             look: series.len(),
             drawn: Drawn::Joined,
         });
-        legend.push(one.name().to_owned());
+        legend.push(one.name());
     }
     if series.is_empty() {
         return html! {};
@@ -327,12 +343,12 @@ fn profiles(found: &[Capacity]) -> Markup {
             continue;
         };
         let parts = profile.parts();
-        let mut row = vec![one.name().to_owned()];
+        let mut row = vec![one.name()];
         row.extend(parts.map(percent));
         table.rows.push(row);
         let parts = parts.into_iter().enumerate();
         rows.push((
-            one.name().to_owned(),
+            one.name(),
             percent(profile.wanted()),
             parts
                 .map(|(series, value)| Part { series, value })

@@ -9,21 +9,21 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
     ),
     (
         "uplink_vs_floor_9000",
-        "The same with an internal MTU of 9,000",
+        "Up, with an internal MTU of 9,000",
         false,
     ),
     (
         "uplink_vs_floor_8dest",
-        "The same with 8 owners, MTU 1,500",
+        "Up, with 8 owners",
         false,
     ),
-    ("uplink_vs_floor_64dest", "With 64 owners", false),
+    ("uplink_vs_floor_64dest", "Up, with 64 owners", false),
     (
         "uplink_vs_floor_64dest_9000",
-        "With 64 owners, MTU 9,000",
+        "Up, with 64 owners and an MTU of 9,000",
         false,
     ),
-    ("uplink_vs_floor_512dest", "With 512 owners", false),
+    ("uplink_vs_floor_512dest", "Up, with 512 owners", false),
     (
         "uplink_vs_floor_1500_asleep",
         "Up, when receivers sleep",
@@ -36,10 +36,10 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
     ),
     (
         "downlink_vs_floor_9000",
-        "The same with an internal MTU of 9,000",
+        "Down, with an internal MTU of 9,000",
         false,
     ),
-    ("downlink_vs_floor_64dest", "With 64 owners", false),
+    ("downlink_vs_floor_64dest", "Down, with 64 owners", false),
     (
         "downlink_vs_floor_asleep",
         "Down, when receivers sleep",

@@ -136,6 +136,8 @@ struct Calls {
 
 #[derive(Deserialize)]
 struct Worked {
+    /// Older files have a transceiver alone, and do not say so.
+    service: Option<String>,
     work: String,
     calls: f64,
     #[serde(default)]
@@ -421,7 +423,15 @@ impl Capacity {
 
 impl Calls {
     fn of(&self, work: &str) -> Option<&Worked> {
-        self.capacity.iter().find(|one| one.work == work)
+        let alone = |one: &&Worked| {
+            one.service
+                .as_deref()
+                .is_none_or(|service| service == "transceiver")
+        };
+        self.capacity
+            .iter()
+            .filter(alone)
+            .find(|one| one.work == work)
     }
 }
 

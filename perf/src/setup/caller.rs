@@ -13,6 +13,7 @@ use super::subject::{Callee, Desk};
 use super::world::World;
 use crate::call::air::{Air, Way};
 use crate::call::identity::Identity;
+use crate::call::manner::Sharing;
 use crate::call::recording::Recording;
 use crate::readable;
 
@@ -54,7 +55,7 @@ impl Caller {
     pub fn new(plan: CallerPlan) -> io::Result<Self> {
         let trunk = match &plan.callee.way {
             Way::Relay => None,
-            way @ Way::Direct { .. } => Some((Air::open(way)?, 0)),
+            way @ Way::Direct { .. } => Some((Air::open(way, Sharing::Shared)?, 0)),
         };
         Ok(Self {
             plan,
@@ -197,10 +198,10 @@ impl Ground<'_> {
         Ok(Self::Socket(socket))
     }
 
-    fn address(&self) -> io::Result<SocketAddr> {
+    fn address(&mut self) -> io::Result<SocketAddr> {
         match self {
             Self::Socket(socket) => socket.local_addr(),
-            Self::Trunk(air, number) => Ok(air.address(*number)),
+            Self::Trunk(air, number) => air.seat(*number),
         }
     }
 
