@@ -305,6 +305,7 @@ impl Client {
                             sequence: *packet.seq_no,
                             media_nanos: ticks * (1_000_000_000 / rate)
                                 + ticks * (1_000_000_000 % rate) / rate,
+                            marker: packet.header.marker,
                             at_nanos,
                         });
                         if let Some(listening) = &mut self.listening {

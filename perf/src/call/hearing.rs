@@ -8,7 +8,7 @@ use super::ear::Outcome;
 use super::interruption::Interrupted;
 use super::listening::News;
 
-/// A pause between two packets that follow each other from which on it is a gap that users hear.
+/// A pause between two packets that follow each other from which on it is a gap that users hear, unless the sender was silent.
 pub const GAP: Duration = Duration::from_millis(60);
 
 /// For how long the earliest packet is what others are compared with, in nanoseconds. A client's jitter buffer adapts too, and the clocks of
@@ -120,6 +120,8 @@ pub struct Packet {
     pub sequence: u64,
     /// Its timestamp, extended, in nanoseconds.
     pub media_nanos: u64,
+    /// Its sender was silent before it (RFC 3551, section 4.1).
+    pub marker: bool,
     /// When it came, in nanoseconds since any moment before.
     pub at_nanos: u64,
 }
@@ -168,10 +170,10 @@ impl Hearing {
         if let Some(heard) = heard {
             heard.received += 1;
             heard.expected += ahead;
-            // After silence the timestamp jumps as well: that is no gap.
+            // After silence the timestamp jumps, and that is no gap; after a stall of the sender's it may jump as well, and only the marker tells which it was.
             let silence = packet.media_nanos.saturating_sub(last.media_nanos);
             let pause = packet.at_nanos.saturating_sub(last.at_nanos);
-            let follows = ahead == 1 && silence <= 40_000_000;
+            let follows = ahead == 1 && !packet.marker;
             let gap = follows && pause > GAP.as_nanos() as u64;
             heard.gaps += u64::from(gap);
             self.gap |= gap;
@@ -223,6 +225,7 @@ mod tests {
             let packet = Packet {
                 sequence: *sequence,
                 media_nanos,
+                marker: false,
                 at_nanos: 77 * MS + media_nanos + late * MS,
             };
             hearing.packet(packet, Some(&mut heard));
@@ -277,16 +280,28 @@ mod tests {
         hearing.end(&mut heard);
         assert_eq!((heard.gaps, heard.calls_with_gaps), (0, 0));
         assert_eq!(heard.longest_gap.max() / 1_000, 120, "six were lost");
+        // The sender was silent, and then it stood still: it says which.
         let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
-        for (sequence, media, at) in [(1, 0, 0), (2, 20, 20), (3, 500, 500)] {
+        for (sequence, media, marker) in [(1, 0, true), (2, 20, false), (3, 500, true)] {
             let packet = Packet {
                 sequence,
                 media_nanos: media * MS,
-                at_nanos: at * MS,
+                marker,
+                at_nanos: media * MS,
             };
             hearing.packet(packet, Some(&mut heard));
         }
         assert_eq!(heard.gaps, 0);
+        let late = Packet {
+            sequence: 4,
+            media_nanos: 900 * MS,
+            marker: false,
+            at_nanos: 1_000 * MS,
+        };
+        hearing.packet(late, Some(&mut heard));
+        assert_eq!(heard.gaps, 1);
+        hearing.end(&mut heard);
+        assert_eq!(heard.longest_gap.max() / 1_000, 500);
     }
 
     #[test]
@@ -304,6 +319,7 @@ mod tests {
         let packet = |sequence| Packet {
             sequence,
             media_nanos: sequence * 20 * MS,
+            marker: false,
             at_nanos: sequence * 20 * MS,
         };
         hearing.packet(packet(1), None);

@@ -124,7 +124,8 @@ mod tests {
             ..GOOD
         };
         assert_eq!(tolerance.beyond(&mute), None);
-        let worse: [(fn(&mut Shown), &str); 8] = [
+        type Make = fn(&mut Shown);
+        let worse: [(Make, &str); 8] = [
             (|shown| shown.failed = 3, "calls failed"),
             (|shown| shown.generator_busy = 0.96, "the generator"),
             (|shown| shown.generator_lost = 1, "the generator"),
