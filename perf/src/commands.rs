@@ -153,7 +153,7 @@ pub(crate) struct BenchArgs {
     /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// Two minutes instead of ten.
+    /// A minute and a half instead of ten.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains this; no ratios then.

@@ -12,11 +12,7 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
         "Up, with an internal MTU of 9,000",
         false,
     ),
-    (
-        "uplink_vs_floor_8dest",
-        "Up, with 8 owners",
-        false,
-    ),
+    ("uplink_vs_floor_8dest", "Up, with 8 owners", false),
     ("uplink_vs_floor_64dest", "Up, with 64 owners", false),
     (
         "uplink_vs_floor_64dest_9000",
