@@ -40,13 +40,13 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For two minutes.
+    /// For a minute and a half.
     pub const QUICK: Self = Self {
         passes: 1,
-        rounds: 15,
+        rounds: 8,
         backlog: 5_000,
-        load: Duration::from_secs(2),
-        flood: Duration::from_secs(2),
+        load: Duration::from_secs(1),
+        flood: Duration::from_secs(1),
         flows_max: 1_000_000,
     };
 

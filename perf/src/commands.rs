@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::asking_report::{CALLS_PER_CORE, CallBench, CallReport};
-use firsthop_perf::bench::{self, Effort, FLOWS};
+use firsthop_perf::bench::{self, Case, Effort, FLOWS};
 use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use firsthop_perf::packet::Sizes;
-use firsthop_perf::plot;
 use firsthop_perf::report::{
     ALL_OF_RELAY, ALL_OF_SINGLE, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT, HALF_OF_RELAY,
     HALF_OF_SINGLE, IDLE, NamedLoad, Pass, Report,
@@ -151,10 +150,10 @@ pub(crate) struct BenchArgs {
     /// The relay in Go, built; without it that peer is left out.
     #[arg(long)]
     go: Option<PathBuf>,
-    /// Where results go: relay.json and charts.
+    /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// Two minutes instead of ten.
+    /// A minute and a half instead of ten.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains this; no ratios then.
@@ -163,6 +162,9 @@ pub(crate) struct BenchArgs {
     /// Leave out everything but costs per packet.
     #[arg(long)]
     costs_alone: bool,
+    /// Leave out programs of others (Go, nginx, coturn) and where time goes, which Linux's perf tells: nothing has to be installed.
+    #[arg(long)]
+    without_peers: bool,
     /// Passes, when others than usual.
     #[arg(long)]
     passes: Option<u32>,
@@ -189,11 +191,17 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
     let data = directory.join("perf.data");
     let lab =
         Lab::new(args.measuring.processor, directory, args.relay, args.go).context("files")?;
-    costs(&lab, &effort, args.only.as_deref(), &mut report);
+    let wanted = |program: &Program| !args.without_peers || !program.is_foreign();
+    let named = |id: &str| args.only.as_deref().is_none_or(|only| id.contains(only));
+    let mut cases = bench::cases();
+    cases.retain(|case| named(case.id) && wanted(&case.program));
+    costs(&lab, &effort, &cases, &mut report);
     if !args.costs_alone && args.only.is_none() {
-        look_into(&lab, &effort, &data, &mut report);
+        if !args.without_peers {
+            look_into(&lab, &effort, &data, &mut report);
+        }
         flow_costs(&lab, &effort, &mut report);
-        latencies(&lab, &effort, &mut report);
+        latencies(&lab, &effort, wanted, &mut report);
         floods(&lab, &effort, &mut report);
     }
     report.finish();
@@ -203,8 +211,6 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         let mut json = serde_json::to_string_pretty(&report)?;
         json.push('\n');
         fs::write(results.join("relay.json"), json).context("--results")?;
-        fs::write(results.join("costs.svg"), plot::costs(&report))?;
-        fs::write(results.join("flows.svg"), plot::flows(&report.flows))?;
     }
     Ok(())
 }
@@ -274,16 +280,16 @@ fn counters() -> String {
     }
 }
 
-fn costs(lab: &Lab, effort: &Effort, only: Option<&str>, report: &mut Report) {
+fn costs(lab: &Lab, effort: &Effort, cases: &[Case], report: &mut Report) {
     let mut passes = Vec::new();
     let mut failed = BTreeMap::new();
     for pass in 1..=effort.passes {
         let mut costs = Pass::new();
-        for case in bench::cases() {
-            if only.is_some_and(|only| !case.id.contains(only)) || failed.contains_key(case.id) {
+        for case in cases {
+            if failed.contains_key(case.id) {
                 continue;
             }
-            match bench::cost(lab, &case, effort) {
+            match bench::cost(lab, case, effort) {
                 Ok(cost) => {
                     eprintln!(
                         "{pass}/{}  {:<24}{:>9.0} ns",
@@ -340,7 +346,7 @@ fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {
     }
 }
 
-fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
+fn latencies(lab: &Lab, effort: &Effort, wanted: impl Fn(&Program) -> bool, report: &mut Report) {
     let capacity = |id| report.costs.get(id).map(|case| 1e9 / case.nanos);
     let relay = |spin| {
         Program::Relay(RelayOptions {
@@ -379,6 +385,7 @@ fn latencies(lab: &Lab, effort: &Effort, report: &mut Report) {
     for program in [relay(false), Program::Single, Program::Go] {
         plan.push((program, FLAT_OUT, f64::INFINITY));
     }
+    plan.retain(|(program, ..)| wanted(program));
     for (program, at, rate) in plan {
         match bench::latency(lab, &program, rate, effort) {
             Ok((load, lateness)) => {

@@ -11,15 +11,18 @@
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
+//! | [`setup`] | how long a call takes to begin, on lines of every length |
 //! | [`sampling`], [`spent`] | where a program's time goes, by Linux's `perf` |
 //! | [`measured`] | what every file of results begins with |
-//! | [`bench`](mod@bench), [`report`], [`table`], [`plot`] | the whole comparison, and its files |
+//! | [`bench`](mod@bench), [`report`], [`table`] | the whole comparison, and its files |
+//! | [`findings`], [`page`] | files of results read back, and all of them as one page |
+//! | [`plan`] | how many machines a number of users takes, from what was measured |
 //! | [`front_door`], [`stubs`], [`http`] | signaling as a program under test, before transceivers that answer at once |
 //! | [`asking`], [`asking_report`] | calls on it: how many a second, and how long each takes |
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
 //! | [`impair`] | a link of any length between two interfaces |
 //! | [`pauses`], [`orders`], [`lines`], [`clock`] | what these two and the model server have in common |
-//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
+//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`], [`setup::world`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
 pub mod asking_report;
@@ -29,6 +32,7 @@ pub mod call;
 pub mod clock;
 pub mod counters;
 pub mod crowd;
+pub mod findings;
 pub mod flood;
 pub mod floor;
 pub mod forward;
@@ -44,14 +48,16 @@ pub mod mmsg;
 pub mod orders;
 pub mod owners;
 pub mod packet;
+pub mod page;
 pub mod pauses;
 pub mod place;
-pub mod plot;
+pub mod plan;
 pub mod process;
 pub mod readable;
 pub mod report;
 pub mod rig;
 pub mod sampling;
+pub mod setup;
 pub mod signal;
 pub mod sinks;
 pub mod spent;

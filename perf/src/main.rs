@@ -7,10 +7,13 @@ use firsthop_perf::forward::ForwardPlan;
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::{floor, forward};
 
-mod call_command;
+mod calls_command;
 mod capacity_command;
 mod commands;
 mod measuring;
+mod plan_command;
+mod report_command;
+mod setup_command;
 mod testnet_commands;
 
 /// Load generators for Firsthop.
@@ -26,10 +29,13 @@ enum Command {
     /// Load a relay that runs on this machine, in an open loop; stand-in owners receive.
     Relay(commands::RelayArgs),
     /// Place calls with ICE, DTLS and SRTP of their own, and say how they fared.
-    #[command(alias = "calls")]
-    Call(call_command::CallArgs),
+    #[command(visible_alias = "call")]
+    Calls(Box<calls_command::CallsArgs>),
     /// Find out how many calls a transceiver carries, what a session holds, and what many short calls leave behind.
     Capacity(capacity_command::CapacityArgs),
+    /// Find out how long calls take to begin on lines of several lengths and losses, and how many round trips each phase takes. Makes network
+    /// namespaces: run it as root.
+    Setup(setup_command::SetupArgs),
     /// Say how much memory WebRTC engines alone take (a floor; `capacity` starts it).
     Engines {
         /// How many.
@@ -40,6 +46,10 @@ enum Command {
     Bench(commands::BenchArgs),
     /// Make calls on signaling alone, before stub transceivers: calls per second and core, and latency.
     Signaling(commands::SignalingArgs),
+    /// Show results as one page, with how they changed from file to file.
+    Report(report_command::ReportArgs),
+    /// Say how many machines a number of users takes, from what calls were measured to cost.
+    Plan(Box<plan_command::PlanArgs>),
     /// Join two interfaces by a link of any delay, jitter and loss, that can be cut. Commands on the standard input: delay TIME, jitter TIME,
     /// loss SHARE, cut, heal, measure.
     Impair(testnet_commands::ImpairArgs),
@@ -108,11 +118,14 @@ impl From<ForwardArgs> for ForwardPlan {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Relay(args) => commands::relay(&args),
-        Command::Call(args) => call_command::call(&args),
+        Command::Calls(args) => calls_command::calls(&args),
         Command::Capacity(args) => capacity_command::capacity(&args),
+        Command::Setup(args) => setup_command::setup(&args),
         Command::Engines { sessions } => capacity_command::engines(sessions),
         Command::Bench(args) => commands::bench(args),
         Command::Signaling(args) => commands::signaling(args),
+        Command::Report(args) => report_command::report(&args),
+        Command::Plan(args) => plan_command::plan(&args),
         Command::Impair(args) => testnet_commands::impair(&args),
         Command::Model(args) => testnet_commands::model(&args),
         Command::Hold(args) => testnet_commands::hold(&args),

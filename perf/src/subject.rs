@@ -112,6 +112,12 @@ impl Program {
         }
     }
 
+    /// Whether it is somebody else's, which has to be installed or built first.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Go | Self::Nginx | Self::Coturn)
+    }
+
     /// Where it runs. Each kind has an address of its own, so that the next program does not meet the last one's sockets.
     #[must_use]
     pub fn place(&self) -> Place {

@@ -1,10 +1,11 @@
 """What the documents name exists: who follows them word by word must not end at a file that was moved.
 
-And what they say that a failure costs is what was measured.
+And every figure in them that was measured is what the files of results say.
 """
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,60 @@ def test_the_table_of_failures_has_what_the_test_world_has_measured() -> None:
         )
         for one in results
     )
+
+
+def test_the_report_and_the_figures_of_the_readme_are_those_of_the_results(binaries: Path, tmp_path: Path) -> None:
+    readme = REPOSITORY / "README.md"
+    copy = tmp_path / "README.md"
+    copy.write_text(readme.read_text())
+    page = tmp_path / "report.html"
+    subprocess.run(
+        [binaries / "perf", "report", "--out", page, "--document", copy],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+    )
+    again = "scripts/bench report writes it anew"
+    assert copy.read_text() == readme.read_text(), again
+    assert page.read_text() == (REPOSITORY / "perf/results/report.html").read_text(), again
+
+
+def test_the_ratios_of_the_architecture_are_those_of_the_results() -> None:
+    results = json.loads((REPOSITORY / "perf/results/relay.json").read_text())
+    musts = {target["name"]: target["must"] for target in results["targets"]}
+    named = {
+        "up, to one receive": ["uplink_vs_floor_1500"],
+        "MTU 9000": ["uplink_vs_floor_9000"],
+        "MTU 1500, 64 owners": ["uplink_vs_floor_64dest"],
+        "down, to one send": ["downlink_vs_floor"],
+        "both ways": ["vs_go", "vs_nginx"],
+        "a million flows": ["million_flows_vs_thousand"],
+        "bytes per flow": ["bytes_per_flow"],
+        "delay at half load": ["latency_p99_vs_single"],
+        "timers late": ["timer_lateness_p999_ms"],
+        "live loss": ["flood_live_loss"],
+    }
+    part = (REPOSITORY / "ARCHITECTURE.md").read_text().split("\n## Decided by measuring\n")[1]
+    rows = re.findall(r"^\| (?P<what>\S.*) \| (?P<found>[\d./ ]+) \| (?P<must>[\d./ ]+) \|$", part, re.MULTILINE)
+    assert len(rows) == len(named)
+    for what, found, must in rows:
+        names = next(names for begin, names in named.items() if what.startswith(begin))
+        for column, figures in ((found, results["ratios"]), (must, musts)):
+            for text, name in zip(column.split(" / "), names, strict=True):
+                decimals = len(text.partition(".")[2])
+                assert f"{figures[name]:.{decimals}f}" == text, f"{what}: {name}"
+
+
+def test_all_figures_that_the_readme_says_were_measured_stand_in_its_table() -> None:
+    """What is outside of the table is checked by nothing, so no figure may stand there that a run could change."""
+    part = re.search(r"^## Measure it$(.*?)^## ", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert part is not None
+    text = part[1]
+    table = re.search(r"<!-- measured: .*?<!-- /measured -->", text, re.DOTALL)
+    assert table is not None
+    assert len(re.findall(r"^\| \S", table[0], re.MULTILINE)) > 5, "the table has no rows"
+    # Commands and their flags, links and the picture say nothing that was measured.
+    for other in (re.escape(table[0]), r"```.*?```", r"`[^`]*`", r"<picture>.*?</picture>", r"\]\([^)]*\)"):
+        text = re.sub(other, " ", text, flags=re.DOTALL)
+    # How many packets a second a flow of a load has.
+    assert re.findall(r"\d[\d.,]*", text) == ["50"]

@@ -7,15 +7,25 @@
 //! The certificate is ECDSA P-256 (small, so that a flight fits a few packets), made when the process starts, and never
 //! written down. Clients check it against the fingerprint in the answer (RFC 8827 section 6.5), so it needs no name.
 
+//! A handshake that is ours to begin waits for its session: see [`Hello`].
+
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use str0m::config::{CryptoProvider, DtlsCert, DtlsVersion};
 use str0m::crypto::CryptoError;
-use str0m::crypto::dtls::{DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, ProtocolVersion};
+use str0m::crypto::dtls::{DtlsInstance, DtlsProvider};
+use str0m::{Rtc, RtcConfig};
 
+use crate::hello::Hello;
 use crate::limits;
+
+thread_local! {
+    /// What the engine that is being built on this thread begins its handshake by.
+    static BUILT: Cell<Option<Hello>> = const { Cell::new(None) };
+}
 
 /// The process could not make its DTLS identity.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +83,21 @@ impl Identity {
         })
     }
 
+    /// Builds an engine with this identity, and what begins its handshake where that is ours to begin.
+    ///
+    /// The engine makes its DTLS while it is built, and nobody gets at that afterwards: so its maker leaves word for this thread.
+    #[must_use]
+    pub fn engine(&self, config: RtcConfig, now: Instant) -> (Rtc, Hello) {
+        BUILT.set(None);
+        let rtc = config
+            .set_crypto_provider(self.provider())
+            .set_dtls_cert(self.certificate())
+            .build(now);
+        let hello = BUILT.take().unwrap_or_default();
+        hello.hold();
+        (rtc, hello)
+    }
+
     /// The provider for [`str0m::RtcConfig::set_crypto_provider`].
     #[must_use]
     pub fn provider(&self) -> Arc<CryptoProvider> {
@@ -121,57 +146,9 @@ impl DtlsProvider for SharedConfig {
             DtlsVersion::Auto => dimpl::Dtls::new_auto(config, cert, now),
             other => return Err(CryptoError::Other(format!("unsupported version {other}"))),
         };
-        Ok(Box::new(Instance(dtls)))
-    }
-}
-
-struct Instance(dimpl::Dtls);
-
-impl fmt::Debug for Instance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Instance")
-    }
-}
-
-impl DtlsInstance for Instance {
-    fn set_active(&mut self, active: bool) {
-        self.0.set_active(active);
-    }
-
-    fn handle_packet(&mut self, packet: &[u8]) -> Result<(), DtlsImplError> {
-        self.0.handle_packet(packet)
-    }
-
-    fn poll_output<'a>(&mut self, buf: &'a mut [u8]) -> DtlsOutput<'a> {
-        self.0.poll_output(buf)
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {
-        self.0.handle_timeout(now)
-    }
-
-    fn send_application_data(&mut self, data: &[u8]) -> Result<usize, DtlsImplError> {
-        self.0.send_application_data(data)
-    }
-
-    fn is_active(&self) -> bool {
-        self.0.is_active()
-    }
-
-    fn protocol_version(&self) -> Option<ProtocolVersion> {
-        self.0.protocol_version()
-    }
-
-    fn is_closing(&self) -> bool {
-        self.0.is_closing()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.0.is_closed()
-    }
-
-    fn close(&mut self) -> Result<(), DtlsImplError> {
-        self.0.close()
+        let hello = Hello::default();
+        BUILT.set(Some(hello.clone()));
+        Ok(Box::new(hello.instance(dtls, now)))
     }
 }
 

@@ -10,7 +10,7 @@
 //! signaling ─ HTTP ─► control ─ commands ─►     audio::Conversation ◄─► backend
 //! ```
 //!
-//! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`life`], [`idle`],
+//! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`hello`], [`life`], [`idle`],
 //! [`channel`], [`audio`]) and the worker's [`worker::Core`]. Acting: [`worker::spawn`], [`socket`], [`control`].
 
 pub mod audio;
@@ -20,6 +20,7 @@ pub mod channel;
 pub mod config;
 pub mod control;
 pub mod dtls;
+pub mod hello;
 pub mod hops;
 pub mod idle;
 pub mod life;

@@ -36,6 +36,8 @@ impl Identity {
         let failed = |error: &dyn fmt::Display| IdentityError(error.to_string());
         let config = dimpl::Config::builder()
             .mtu(str0m::DATAGRAM_MTU_TARGET)
+            // As in browsers: ICE has shown that the server is where it says.
+            .use_server_cookie(false)
             .flight_start_rto(FIRST_RETRANSMIT)
             .build()
             .map_err(|error| failed(&error))?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -72,8 +72,16 @@ impl Stack {
     /// # Errors
     /// A program is not there, or does not start: its log's end is in the message.
     pub fn start(plan: StackPlan) -> io::Result<Self> {
-        fs::create_dir_all(&plan.directory)?;
         let place = Place::of_this_process(plan.number);
+        Self::start_at(plan, place)
+    }
+
+    /// The same at a place of another kind, such as addresses of the network namespace that this thread is in.
+    ///
+    /// # Errors
+    /// As [`Stack::start`].
+    pub fn start_at(plan: StackPlan, place: Place) -> io::Result<Self> {
+        fs::create_dir_all(&plan.directory)?;
         let masters = Masters::new(rand::random());
         let (data, api) = (masters.data_toml(), masters.api_toml());
         let secret = format!("{:032x}", rand::random::<u128>());
@@ -151,6 +159,12 @@ impl Stack {
         }
     }
 
+    /// Signaling's URL, without a path, and an API key that it takes.
+    #[must_use]
+    pub fn signaling_url(&self) -> (String, String) {
+        (format!("http://{}", http(self.place)), KEY.to_owned())
+    }
+
     /// Past the relay.
     #[must_use]
     pub fn direct(&self) -> Way {
@@ -213,6 +227,15 @@ fn http(place: Place) -> SocketAddrV4 {
     SocketAddrV4::new(*place.public.ip(), 8_080)
 }
 
+/// The network that the programs of a place trust: on loopback the one given, elsewhere that of the internal address.
+fn internal_network(place: Place, loopback: &str) -> String {
+    let ip = place.internal.ip();
+    match ip.is_loopback() {
+        true => loopback.to_owned(),
+        false => format!("{}/24", Ipv4Addr::from_bits(ip.to_bits() & !0xff)),
+    }
+}
+
 type Settings = Vec<(&'static str, String)>;
 
 fn transceiver(plan: &StackPlan, place: Place) -> Settings {
@@ -222,7 +245,7 @@ fn transceiver(plan: &StackPlan, place: Place) -> Settings {
         ("control", control(place).to_string()),
         ("control-secret-file", file(plan, "control-secret")),
         // The generator's own trunk has the address of loopback itself.
-        ("internal-networks", "127.0.0.0/8".to_owned()),
+        ("internal-networks", internal_network(place, "127.0.0.0/8")),
         ("workers", "1".to_owned()),
         ("sessions-per-worker", "20000".to_owned()),
         ("drain", "0".to_owned()),
@@ -246,7 +269,7 @@ fn relay_settings(plan: &StackPlan, place: Place) -> Settings {
         ("internal-port", place.internal.port().to_string()),
         (
             "internal-networks",
-            crate::place::INTERNAL_NETWORK.to_owned(),
+            internal_network(place, crate::place::INTERNAL_NETWORK),
         ),
         ("admin", place.admin.to_string()),
         ("cores", format!("{processor}-{processor}")),

@@ -3,11 +3,19 @@
 use std::fmt::Write as _;
 
 use super::offer::Offer;
-use super::section::{Role, Section, encoding};
+use super::section::{Role, Section, attribute, encoding};
 use crate::limits;
 
 /// Attributes of a section that the engine needs; all others stay outside. Payload-bound ones are filtered apart.
-const KEPT: [&str; 6] = ["rtcp-mux", "sctp-port", "extmap", "ssrc", "msid", "sctpmap"];
+const KEPT: [&str; 7] = [
+    "rtcp-mux",
+    "sctp-port",
+    "sctp-init",
+    "extmap",
+    "ssrc",
+    "msid",
+    "sctpmap",
+];
 
 impl Offer {
     /// The offer that the engine is given: accepted sections only, with one payload type for the voice.
@@ -75,8 +83,25 @@ impl Offer {
             self.ice_ufrag(),
             self.ice_password(),
             self.fingerprint,
-            self.credential("setup").unwrap_or("actpass").trim(),
+            self.setup(),
         );
+    }
+
+    /// What the engine is told of who begins the handshake of DTLS: the client's word, and ours where that leaves the choice.
+    ///
+    /// We begin where we may: it saves a round trip. Where SCTP has a handshake of its own the client does: many clients begin that one
+    /// whatever their part in DTLS is, and some only as clients of DTLS, and the engine lets its client of DTLS begin it alone. And in WHIP the
+    /// client does, because the endpoint should be passive (RFC 9725 section 4.2).
+    fn setup(&self) -> &str {
+        match self.credential("setup").unwrap_or("actpass").trim() {
+            "actpass" if !self.uplink_only && !self.shakes_hands_for_sctp() => "passive",
+            other => other,
+        }
+    }
+
+    fn shakes_hands_for_sctp(&self) -> bool {
+        self.section(Role::Channel)
+            .is_some_and(|section| attribute(&section.attributes, "sctp-init").is_none())
     }
 
     /// Forgets every attribute that neither the engine nor an answer will ask for: an offer that is kept for a restart is small then.

@@ -33,7 +33,29 @@ impl Session {
             return;
         }
         self.drain(from, now, out);
+        self.say_hello(now, out);
         self.act(now, out);
+    }
+
+    /// Sends what a handshake of ours has before the client has replied.
+    ///
+    /// Once, that goes to an address that is not validated: where the client's first check, which was verified, says that it is. It is one
+    /// packet, about as large as the two that the address gets for that check anyway, and it saves each call a round trip.
+    fn say_hello(&mut self, now: Instant, out: &mut Outbox) {
+        let Some(key) = self.hello_to else {
+            return;
+        };
+        for payload in self.hello.take() {
+            if self.said_hello && !self.paths.may_send(&key, now) {
+                self.drop_one(Reason::NoConsent, out);
+                continue;
+            }
+            match self.paths.send_to(&key) {
+                Some(to) => out.sends.push(Outgoing { to, payload }),
+                None => self.drop_one(Reason::NoHop, out),
+            }
+        }
+        self.said_hello = true;
     }
 
     fn engine_failed(&mut self, error: &str0m::RtcError, now: Instant, out: &mut Outbox) {
@@ -115,6 +137,7 @@ impl Session {
                 self.life.connected(now);
                 self.idle.connected(now);
                 self.early.clear();
+                self.hello_to = None;
             }
             Event::MediaAdded(added) => self.voice.negotiated(&self.rtc, added.mid, added.kind),
             Event::MediaChanged(changed) => self.voice.changed(changed.mid, changed.direction),

@@ -29,6 +29,7 @@ use str0m::{IceCreds, Input, Rtc};
 use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters, OpusMode};
 use crate::bucket::Bucket;
 use crate::channel::Channel;
+use crate::hello::Hello;
 use crate::hops::{Destination, PathIndex, PathKey, Paths};
 use crate::idle::Idle;
 use crate::life::{EndReason, Life, Limit, LimitStep, SetUp, State};
@@ -161,6 +162,12 @@ pub struct Session {
     /// When a full channel is tried again.
     channel_retry: Option<Instant>,
     early: Early,
+    /// Begins the handshake, where it is ours to begin.
+    hello: Hello,
+    /// Where its first flight goes, while there is one.
+    hello_to: Option<PathKey>,
+    /// It has left once.
+    said_hello: bool,
     /// Where this input's packets begin in the outbox.
     sends_begin: usize,
     answers: u64,
@@ -322,6 +329,9 @@ impl Session {
                 };
                 self.life.checked(now);
                 self.paths.requested(path, nominates, now);
+                if self.hello.begin(now) {
+                    self.hello_to = Some(*key);
+                }
                 Ok(path)
             }
             Meaning::Proof => {
@@ -329,6 +339,10 @@ impl Session {
                 let path = known.ok_or(Reason::StunUnmatched)?;
                 self.life.answered(now);
                 self.paths.answered(path, now);
+                // What is repeated goes where the client is known to be.
+                if self.hello_to.is_some() {
+                    self.hello_to = Some(*key);
+                }
                 Ok(path)
             }
             Meaning::Refusal => known.ok_or(Reason::StunUnmatched),

@@ -46,8 +46,6 @@ impl Session {
         let offer = Offer::parse_for(new.offer, purpose)?;
         let codec = offer.codec().unwrap_or(Codec::Opus);
         let mut config = RtcConfig::new()
-            .set_crypto_provider(identity.provider())
-            .set_dtls_cert(identity.certificate())
             .set_local_ice_credentials(new.credentials.to_engine())
             .set_rtp_mode(true)
             .clear_codecs()
@@ -61,7 +59,7 @@ impl Session {
         if let Some(pt) = offer.payload_type() {
             engine_codec(config.codec_config(), codec, pt);
         }
-        let rtc = config.build(now);
+        let (rtc, hello) = identity.engine(config, now);
         let channel = Channel::new(offer.channel_message_max(), now);
         let mut session = Self {
             id: new.id,
@@ -84,6 +82,9 @@ impl Session {
             engine_deadline: now,
             channel_retry: None,
             early: Early::default(),
+            hello,
+            hello_to: None,
+            said_hello: false,
             sends_begin: 0,
             answers: 0,
             kind: new.kind,

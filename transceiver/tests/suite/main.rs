@@ -16,6 +16,7 @@ mod loopback;
 mod offers;
 mod peer;
 mod quality;
+mod round_trips;
 mod sidebands;
 mod strict;
 mod whip;

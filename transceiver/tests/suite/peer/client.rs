@@ -88,11 +88,21 @@ impl Client {
 
     /// A client that offers this codec and no other.
     pub(crate) fn with_codec(now: Instant, codec: Codec) -> Self {
+        Self::made(now, codec, false)
+    }
+
+    /// A client whose offer has the handshake of SCTP in it (draft-hancke-tsvwg-snap).
+    pub(crate) fn with_snap(now: Instant) -> Self {
+        Self::made(now, Codec::Opus, true)
+    }
+
+    fn made(now: Instant, codec: Codec, snap: bool) -> Self {
         let identity = Identity::process().expect("an identity");
         let local = addr("192.168.1.5:40000");
         let mut config = RtcConfig::new()
             .set_crypto_provider(identity.provider())
             .set_rtp_mode(true)
+            .set_snap_enabled(snap)
             .clear_codecs();
         let codecs = config.codec_config();
         match codec {

@@ -272,6 +272,9 @@ impl Call {
         let (session, answer) =
             make_session_to(id, &offer, ingresses, now, new, opened).expect("an answer");
         client.accept(pending, &answer);
+        // It begins with ICE at once, also when it has nothing else to do.
+        let begin = client.rtc.handle_input(Input::Timeout(now));
+        begin.expect("a timeout");
         Self {
             now,
             client,

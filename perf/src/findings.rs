@@ -1,0 +1,460 @@
+//! Files of results, read back: what was measured, where, when and of which commit.
+//!
+//! A file's name says which kind it is: `relay.json`, or `relay-` and whatever tells it from others. What is in it is read by whoever needs
+//! it, as no more than what they need ([`Source::read`]): a file that an older or newer program wrote is good as long as that is there.
+
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a file of results is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// What a packet costs the relay, beside floors and peers.
+    Relay,
+    /// How many calls a transceiver carries, and what a session holds.
+    Calls,
+    /// How many calls a second signaling makes.
+    Signaling,
+    /// How long a call takes to be set up, on paths of several lengths.
+    Setup,
+    /// How many calls all programs carry together, and what each costs.
+    Capacity,
+    /// What each failure costs the calls that are up.
+    Testnet,
+}
+
+impl Kind {
+    /// All of them, in the order that people are told of them.
+    pub const ALL: [Self; 6] = [
+        Self::Relay,
+        Self::Calls,
+        Self::Signaling,
+        Self::Setup,
+        Self::Capacity,
+        Self::Testnet,
+    ];
+
+    /// How names of its files begin.
+    #[must_use]
+    pub fn stem(self) -> &'static str {
+        match self {
+            Self::Relay => "relay",
+            Self::Calls => "calls",
+            Self::Signaling => "signaling",
+            Self::Setup => "setup",
+            Self::Capacity => "capacity",
+            Self::Testnet => "testnet",
+        }
+    }
+
+    /// The command that makes its files.
+    #[must_use]
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Relay => "scripts/bench relay",
+            Self::Calls | Self::Capacity => "scripts/bench calls",
+            Self::Signaling => "scripts/bench signaling",
+            Self::Setup => "scripts/bench setup",
+            Self::Testnet => "scripts/testnet",
+        }
+    }
+
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+        let named = |kind: &Self| {
+            let rest = name.strip_prefix(kind.stem());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        Self::ALL.into_iter().find(named)
+    }
+}
+
+/// Where, of what and when something was measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Origin {
+    /// The machine, in a line. Equal lines are machines alike.
+    pub machine: String,
+    /// The commit that was built.
+    pub commit: String,
+    /// When, as the file has it: RFC 3339, or `unknown`.
+    pub date: String,
+}
+
+impl Origin {
+    /// The day, of a date that has one.
+    #[must_use]
+    pub fn day(&self) -> &str {
+        self.date.split('T').next().unwrap_or(&self.date)
+    }
+}
+
+impl Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "commit {}, {}, {}",
+            self.commit,
+            self.day(),
+            self.machine
+        )
+    }
+}
+
+/// A file of results.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its path, as it was given.
+    pub file: String,
+    /// What it is about.
+    pub kind: Kind,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Whether it is of the short form, which is for a look.
+    pub quick: bool,
+    value: Value,
+}
+
+/// Why files of results could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FindingsError {
+    /// The system refused it.
+    #[error("{file}: {error}")]
+    Io {
+        /// Which one.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is no JSON.
+    #[error("{file} is no JSON: {error}; `{}` writes it anew", kind.command())]
+    Json {
+        /// Which one.
+        file: String,
+        /// What it should be.
+        kind: Kind,
+        /// Why.
+        error: serde_json::Error,
+    },
+    /// Something in it is not what it should be.
+    #[error("{file}: {field}: {error}; `{}` writes it anew", kind.command())]
+    Shape {
+        /// Which one.
+        file: String,
+        /// What it should be.
+        kind: Kind,
+        /// The field, from the top of the file.
+        field: String,
+        /// Why.
+        error: String,
+    },
+    /// Its name tells nothing.
+    #[error(
+        "{0}: its name does not say what it holds: name it relay.json, calls.json, signaling.json, setup.json, capacity.json or testnet.json, \
+         or with a dash before .json, as in relay-monday.json"
+    )]
+    Unnamed(String),
+    /// Nothing was there.
+    #[error("{0}: no results here; `scripts/bench` makes them")]
+    Nothing(String),
+}
+
+/// All files that were read.
+#[derive(Clone, Default, Debug)]
+pub struct Findings {
+    /// In the order of their kinds, then of their dates.
+    sources: Vec<Source>,
+}
+
+impl Findings {
+    /// Reads files, and all files of folders whose names say what they are.
+    ///
+    /// # Errors
+    /// A file is not there, is no JSON, or does not say where it comes from; a folder has none.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, FindingsError> {
+        let mut sources = Vec::new();
+        for path in paths {
+            let name = path.display().to_string();
+            if !path.is_dir() {
+                let kind = Kind::of(path).ok_or(FindingsError::Unnamed(name))?;
+                sources.push(read(path, kind)?);
+                continue;
+            }
+            let before = sources.len();
+            for path in listed(path)? {
+                if let Some(kind) = Kind::of(&path) {
+                    sources.push(read(&path, kind)?);
+                }
+            }
+            if sources.len() == before {
+                return Err(FindingsError::Nothing(name));
+            }
+        }
+        Ok(Self::of(sources))
+    }
+
+    /// Puts sources in order.
+    #[must_use]
+    pub fn of(mut sources: Vec<Source>) -> Self {
+        // The sort is stable: files without a date, or of one moment, stay as they were given.
+        sources.sort_by(|a, b| (a.kind, &a.origin.date).cmp(&(b.kind, &b.origin.date)));
+        Self { sources }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// Those of a kind, the oldest first.
+    pub fn of_kind(&self, kind: Kind) -> impl DoubleEndedIterator<Item = &Source> {
+        self.sources
+            .iter()
+            .filter(move |source| source.kind == kind)
+    }
+
+    /// The newest of a kind.
+    #[must_use]
+    pub fn latest(&self, kind: Kind) -> Option<&Source> {
+        self.of_kind(kind).next_back()
+    }
+
+    /// The newest of each kind.
+    pub fn newest(&self) -> impl Iterator<Item = &Source> {
+        Kind::ALL.into_iter().filter_map(|kind| self.latest(kind))
+    }
+}
+
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, FindingsError> {
+    let failed = |error| FindingsError::Io {
+        file: folder.display().to_string(),
+        error,
+    };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        paths.push(entry.map_err(failed)?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path, kind: Kind) -> Result<Source, FindingsError> {
+    let file = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| FindingsError::Io {
+        file: file.clone(),
+        error,
+    })?;
+    Source::parse(file, kind, &text)
+}
+
+impl Source {
+    /// Takes a file's text.
+    ///
+    /// # Errors
+    /// It is no JSON, or does not say where it comes from.
+    pub fn parse(file: String, kind: Kind, text: &str) -> Result<Self, FindingsError> {
+        let value: Value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(error) => return Err(FindingsError::Json { file, kind, error }),
+        };
+        let mut source = Self {
+            file,
+            kind,
+            origin: Origin {
+                machine: String::new(),
+                commit: String::new(),
+                date: String::new(),
+            },
+            quick: false,
+            value,
+        };
+        // The test world writes a list, and in every row where it comes from.
+        let heads: Vec<Head> = if source.value.is_array() {
+            source.read()?
+        } else {
+            vec![source.read()?]
+        };
+        let Some(newest) = heads.iter().max_by(|a, b| a.date.cmp(&b.date)) else {
+            return Err(source.shape(".", "an empty list"));
+        };
+        source.quick = newest.quick;
+        source.origin = Origin {
+            machine: newest.machine.line(),
+            commit: one_or_all(&heads, |head| &head.commit),
+            date: newest.date.clone(),
+        };
+        Ok(source)
+    }
+
+    /// Takes out of it what somebody needs.
+    ///
+    /// # Errors
+    /// It is not there, or is something else.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, FindingsError> {
+        serde_path_to_error::deserialize(&self.value)
+            .map_err(|error| self.shape(&error.path().to_string(), &error.inner().to_string()))
+    }
+
+    /// The error that something in it is not what it should be.
+    #[must_use]
+    pub fn shape(&self, field: &str, error: &str) -> FindingsError {
+        FindingsError::Shape {
+            file: self.file.clone(),
+            kind: self.kind,
+            field: match field {
+                "." => "the whole".to_owned(),
+                field => field.to_owned(),
+            },
+            error: error.to_owned(),
+        }
+    }
+}
+
+/// What all of these say, each once.
+fn one_or_all(heads: &[Head], of: impl Fn(&Head) -> &String) -> String {
+    let mut said: Vec<&str> = Vec::new();
+    for head in heads {
+        if !said.contains(&of(head).as_str()) {
+            said.push(of(head));
+        }
+    }
+    said.join(", ")
+}
+
+/// What every file begins with.
+#[derive(Deserialize)]
+struct Head {
+    machine: Place,
+    commit: String,
+    date: String,
+    #[serde(default)]
+    quick: bool,
+}
+
+/// A machine, as [`Machine`](crate::measured::Machine) is written, or in a line already.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Place {
+    Line(String),
+    Parts {
+        processor: String,
+        processors: usize,
+        kernel: String,
+    },
+}
+
+impl Place {
+    fn line(&self) -> String {
+        match self {
+            Self::Line(line) => line.clone(),
+            Self::Parts {
+                processor,
+                processors,
+                kernel,
+            } => format!("{processors} x {processor}, Linux {kernel}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str =
+        r#""machine": {"processor": "Fast", "processors": 2, "kernel": "6.18"}, "commit": "abc""#;
+
+    fn parse(kind: Kind, text: &str) -> Result<Source, FindingsError> {
+        Source::parse("here.json".to_owned(), kind, text)
+    }
+
+    #[test]
+    fn a_name_says_the_kind() {
+        let of = |name: &str| Kind::of(Path::new(name));
+        assert_eq!(of("results/relay.json"), Some(Kind::Relay));
+        assert_eq!(of("calls-2026-11-30.json"), Some(Kind::Calls));
+        for name in ["relayed.json", "relay.txt", "plan.json", "relay"] {
+            assert_eq!(of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn machines_compare_however_they_are_written() {
+        let relay = parse(
+            Kind::Relay,
+            &format!(r#"{{{HEAD}, "date": "2026-01-02T03:04:05Z", "quick": true}}"#),
+        )
+        .expect("good");
+        let row = |commit: &str, date: &str| {
+            format!(
+                r#"{{"machine": "2 x Fast, Linux 6.18", "commit": "{commit}", "date": "{date}"}}"#
+            )
+        };
+        let rows = format!(
+            "[{}, {}]",
+            row("abc", "2026-01-01"),
+            row("def", "2026-01-03")
+        );
+        let testnet = parse(Kind::Testnet, &rows).expect("good");
+        assert_eq!(relay.origin.machine, testnet.origin.machine);
+        assert_eq!(relay.origin.day(), "2026-01-02");
+        assert!(relay.quick && !testnet.quick);
+        assert_eq!(testnet.origin.commit, "abc, def");
+        assert_eq!(testnet.origin.date, "2026-01-03");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_file_and_field() {
+        let error = parse(Kind::Relay, &format!("{{{HEAD}}}")).expect_err("no date");
+        assert!(
+            error.to_string().contains("missing field `date`"),
+            "{error}"
+        );
+        let good = parse(
+            Kind::Relay,
+            &format!(r#"{{{HEAD}, "date": "", "a": [{{"b": "x"}}]}}"#),
+        )
+        .expect("good");
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it is never made")]
+        struct Inner {
+            b: f64,
+        }
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it is never made")]
+        struct Outer {
+            a: Vec<Inner>,
+        }
+        let error = good.read::<Outer>().expect_err("no number").to_string();
+        assert!(
+            error.starts_with("here.json: a[0].b: invalid type: string"),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("`scripts/bench relay` writes it anew"),
+            "{error}"
+        );
+        assert!(parse(Kind::Testnet, "[]").is_err());
+        assert!(matches!(
+            parse(Kind::Calls, "{"),
+            Err(FindingsError::Json { .. })
+        ));
+    }
+
+    #[test]
+    fn the_newest_of_a_kind_is_the_last() {
+        let dated = |date: &str| {
+            parse(Kind::Calls, &format!(r#"{{{HEAD}, "date": "{date}"}}"#)).expect("good")
+        };
+        let findings = Findings::of(vec![dated("2026-02-01"), dated("2026-01-01")]);
+        let latest = findings.latest(Kind::Calls).expect("two");
+        assert_eq!(latest.origin.date, "2026-02-01");
+        assert_eq!(findings.newest().count(), 1);
+        assert!(findings.latest(Kind::Relay).is_none());
+    }
+}

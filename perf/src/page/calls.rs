@@ -1,0 +1,469 @@
+//! How many calls a transceiver carries on a core, and what a session holds.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::chart::{
+    Axis, Bar, Drawn, Figure, Legend, Limit, Part, Scale, Series, Table, bars, lines, stacks,
+};
+use super::figures::{grouped, millis, number, percent};
+use super::metric::{Better, Metric, Unit};
+use crate::call::results::{BEYOND_ENGINE, WANTED_SHARE};
+use crate::findings::{FindingsError, Source};
+
+/// Of a file of whole calls, what the page shows.
+#[derive(Deserialize)]
+struct Calls {
+    #[serde(default)]
+    capacity: Vec<Capacity>,
+    memory: Option<Memory>,
+    churn: Option<Churn>,
+}
+
+#[derive(Deserialize)]
+struct Capacity {
+    /// `transceiver` alone, or `all` programs on one core. Older files have the first only, and do not say so.
+    #[serde(default = "alone")]
+    service: String,
+    work: String,
+    calls: f64,
+    limit: Option<String>,
+    #[serde(default)]
+    steps: Vec<Step>,
+    profile: Option<Profile>,
+}
+
+fn alone() -> String {
+    "transceiver".to_owned()
+}
+
+#[derive(Deserialize)]
+struct Step {
+    calls: f64,
+    lateness_p99_ms: f64,
+    micros_per_call_second: f64,
+    busy: f64,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    shares: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Memory {
+    sessions: f64,
+    bytes_per_session: f64,
+    engine_bytes: f64,
+}
+
+#[derive(Deserialize)]
+struct Churn {
+    report: Churned,
+    programs: Vec<Program>,
+    left: (f64, f64),
+}
+
+#[derive(Deserialize)]
+struct Churned {
+    calls: f64,
+    connected: f64,
+    ramp: f64,
+    #[serde(default)]
+    set_up: BTreeMap<String, Quantiles>,
+}
+
+/// In milliseconds.
+#[derive(Deserialize)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+#[derive(Deserialize)]
+struct Program {
+    name: String,
+    before: Usage,
+    after: Usage,
+    bytes_per_call: f64,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    descriptors: f64,
+    threads: f64,
+}
+
+/// How late packets may be: a frame, in milliseconds.
+const FRAME_MS: f64 = 20.0;
+
+/// Parts of a profile in the order of their colours; the first three are what a call needs whoever carries it.
+const PARTS: [(&str, &str); 6] = [
+    ("kernel", "kernel"),
+    ("srtp", "SRTP"),
+    ("opus", "Opus"),
+    ("engine", "WebRTC engine"),
+    ("firsthop", "Firsthop"),
+    ("other", "the rest"),
+];
+
+impl Capacity {
+    /// The work as people call it.
+    fn name(&self) -> String {
+        let work = match self.work.as_str() {
+            "passthrough" => "G.711 passed through",
+            "transcoding" => "Opus decoded and encoded",
+            "echo" => "Echo, with its voice detector",
+            other => other,
+        };
+        if self.is_alone() {
+            work.to_owned()
+        } else {
+            format!("{work}, all programs on the core")
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.service == alone()
+    }
+
+    /// The last step that went well: what a call costs when the core carries as many as it can.
+    fn full(&self) -> Option<&Step> {
+        self.steps.iter().find(|step| step.calls == self.calls)
+    }
+}
+
+impl Profile {
+    /// In the order of [`PARTS`]; what has no part of its own there is the rest.
+    fn parts(&self) -> [f64; PARTS.len()] {
+        let mut parts = [0.0; PARTS.len()];
+        for (name, share) in &self.shares {
+            let at = PARTS.iter().position(|(part, _)| part == name);
+            parts[at.unwrap_or(PARTS.len() - 1)] += share;
+        }
+        parts
+    }
+
+    fn wanted(&self) -> f64 {
+        self.parts()[..3].iter().sum()
+    }
+}
+
+/// Its figures.
+pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
+    let calls: Calls = source.read()?;
+    let mut metrics = Vec::new();
+    for found in calls.capacity.iter().filter(|one| one.is_alone()) {
+        let work = &found.work;
+        let what = format!("Calls on one core of a transceiver: {}", found.name());
+        let count = Metric::new(
+            &format!("{work}_calls"),
+            &what,
+            found.calls,
+            Unit::Count,
+            Better::Higher,
+        );
+        metrics.push(if work == "echo" {
+            count
+        } else {
+            count.headline()
+        });
+        if let Some(step) = found.full() {
+            let what = format!("Time of such a call in a second: {}", found.name());
+            let value = step.micros_per_call_second / 1e3;
+            metrics.push(Metric::new(
+                &format!("{work}_millis"),
+                &what,
+                value,
+                Unit::Millis,
+                Better::Lower,
+            ));
+        }
+        if let Some(profile) = &found.profile {
+            let what = format!(
+                "Share of SRTP, Opus and the kernel in a call's time: {}",
+                found.name()
+            );
+            metrics.push(
+                Metric::new(
+                    &format!("{work}_wanted"),
+                    &what,
+                    profile.wanted(),
+                    Unit::Share,
+                    Better::Higher,
+                )
+                .target(WANTED_SHARE.0, Some(WANTED_SHARE.1)),
+            );
+        }
+    }
+    if let Some(memory) = &calls.memory {
+        let beyond = memory.bytes_per_session - memory.engine_bytes;
+        metrics.push(
+            Metric::new(
+                "beyond_engine",
+                "Memory of a silent session beyond the WebRTC engine's",
+                beyond,
+                Unit::Bytes,
+                Better::Lower,
+            )
+            .target(BEYOND_ENGINE.0, Some(BEYOND_ENGINE.1))
+            .headline(),
+        );
+    }
+    if let Some(churn) = &calls.churn {
+        let left = churn.left.0 + churn.left.1;
+        let what = format!(
+            "Sessions and flows left over after {} short calls",
+            grouped(churn.report.calls)
+        );
+        metrics.push(
+            Metric::new("left_over", &what, left, Unit::Count, Better::Lower).target(0.0, None),
+        );
+    }
+    Ok(metrics)
+}
+
+/// Its charts and tables.
+pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
+    let calls: Calls = source.read()?;
+    Ok(html! {
+        p {
+            "Calls with ICE, DTLS and SRTP of their own, on one transceiver worker with a processor to itself. Clients and model server have the other. A number of calls is good "
+            "as long as packets come no later than a frame of 20 ms, next to none are lost, and no call fails."
+        }
+        div.figures {
+            (capacity(&calls.capacity))
+            (lateness(&calls.capacity))
+            (profiles(&calls.capacity))
+            @if let Some(memory) = &calls.memory { (memory_of(memory)) }
+            @if let Some(churn) = &calls.churn { (set_up(churn)) }
+        }
+        @if let Some(churn) = &calls.churn { (left_over(churn)) }
+    })
+}
+
+fn capacity(found: &[Capacity]) -> Markup {
+    if found.is_empty() {
+        return html! {};
+    }
+    let mut table = Table::new([
+        "Work",
+        "calls on a core",
+        "ms of a call in a second",
+        "what kept more from it",
+    ]);
+    let mut rows = Vec::new();
+    for one in found {
+        let millis = one.full().map_or_else(String::new, |step| {
+            number(step.micros_per_call_second / 1e3)
+        });
+        let limit = one
+            .limit
+            .as_deref()
+            .unwrap_or("the number of steps")
+            .replace('_', " ");
+        table.row([one.name(), grouped(one.calls), millis, limit]);
+        rows.push(Bar {
+            name: one.name(),
+            value: one.calls,
+            figure: format!("{} calls", grouped(one.calls)),
+            ours: true,
+        });
+    }
+    Figure {
+        title: "Calls on one core",
+        says: "The most that went well, by what has to be done for each.",
+        legend: Legend::None,
+        drawing: bars(&rows, None),
+        table,
+    }
+    .markup()
+}
+
+fn lateness(found: &[Capacity]) -> Markup {
+    let mut series = Vec::new();
+    let mut legend = Vec::new();
+    let mut table = Table::new(["Work", "calls", "late, p99", "busy"]);
+    for one in found.iter().filter(|one| !one.steps.is_empty()) {
+        let mut points: Vec<(f64, f64)> = one
+            .steps
+            .iter()
+            .map(|step| (step.calls, step.lateness_p99_ms))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for step in &one.steps {
+            table.row([
+                one.name(),
+                grouped(step.calls),
+                millis(step.lateness_p99_ms),
+                percent(step.busy),
+            ]);
+        }
+        series.push(Series {
+            points,
+            look: series.len(),
+            drawn: Drawn::Joined,
+        });
+        legend.push(one.name());
+    }
+    if series.is_empty() {
+        return html! {};
+    }
+    let limit = Limit {
+        name: format!("a frame: {}", millis(FRAME_MS)),
+        value: FRAME_MS,
+    };
+    Figure {
+        title: "How late, against how many",
+        says: "What a client's jitter buffer would have to hold, the 99th percentile, in every step of the search.",
+        legend: Legend::Marks(legend),
+        drawing: lines(
+            &series,
+            &Axis::new("calls", Scale::Logarithmic),
+            &Axis::new("ms late", Scale::Logarithmic),
+            Some(&limit),
+        ),
+        table,
+    }
+    .markup()
+}
+
+fn profiles(found: &[Capacity]) -> Markup {
+    let names = PARTS.map(|(_, name)| name);
+    let mut table = Table::new([
+        "Work", names[0], names[1], names[2], names[3], names[4], names[5],
+    ]);
+    let mut rows = Vec::new();
+    for one in found {
+        let Some(profile) = &one.profile else {
+            continue;
+        };
+        let parts = profile.parts();
+        let mut row = vec![one.name()];
+        row.extend(parts.map(percent));
+        table.rows.push(row);
+        let parts = parts.into_iter().enumerate();
+        rows.push((
+            one.name(),
+            percent(profile.wanted()),
+            parts
+                .map(|(series, value)| Part { series, value })
+                .collect(),
+        ));
+    }
+    if rows.is_empty() {
+        return html! {};
+    }
+    Figure {
+        title: "Where a call's time goes",
+        says: "The figure is the share of kernel, SRTP and Opus together, which whoever carries calls has to pay.",
+        legend: Legend::Colours(names.map(str::to_owned).to_vec()),
+        drawing: stacks(&rows),
+        table,
+    }
+    .markup()
+}
+
+fn memory_of(memory: &Memory) -> Markup {
+    let beyond = memory.bytes_per_session - memory.engine_bytes;
+    let kib = |bytes: f64| format!("{} KiB", number(bytes / 1_024.0));
+    let mut table = Table::new(["Part", "per session"]);
+    table.row(["the WebRTC engine".to_owned(), kib(memory.engine_bytes)]);
+    table.row(["the rest of the session".to_owned(), kib(beyond)]);
+    let parts = [memory.engine_bytes, beyond].into_iter().enumerate();
+    let parts = parts
+        .map(|(series, value)| Part { series, value })
+        .collect();
+    Figure {
+        title: "Memory of a silent session",
+        says: &format!(
+            "The growth of the process over {} live calls, and of a process of engines alone.",
+            grouped(memory.sessions)
+        ),
+        legend: Legend::Colours(vec![
+            "the WebRTC engine".to_owned(),
+            "the rest of the session".to_owned(),
+        ]),
+        drawing: stacks(&[("a session".to_owned(), kib(memory.bytes_per_session), parts)]),
+        table,
+    }
+    .markup()
+}
+
+fn set_up(churn: &Churn) -> Markup {
+    let phases = [
+        ("answer", "answer"),
+        ("connected", "connected"),
+        ("channel", "channel open"),
+        ("first_audio", "first audio"),
+    ];
+    let mut table = Table::new(["Until", "p50", "p99", "p99.9", "max"]);
+    let mut series = Vec::new();
+    let mut legend = Vec::new();
+    for (key, name) in phases {
+        let Some(q) = churn.report.set_up.get(key) else {
+            continue;
+        };
+        let quantiles = [q.p50, q.p99, q.p999, q.max];
+        let [p50, p99, p999, max] = quantiles.map(millis);
+        table.row([name.to_owned(), p50, p99, p999, max]);
+        series.push(Series {
+            points: quantiles
+                .into_iter()
+                .enumerate()
+                .map(|(at, q)| (at as f64, q))
+                .collect(),
+            look: series.len(),
+            drawn: Drawn::Joined,
+        });
+        legend.push(name.to_owned());
+    }
+    if series.is_empty() {
+        return html! {};
+    }
+    Figure {
+        title: "Set-up while calls come and go",
+        says: &format!(
+            "{} short calls at {} a second, all programs on one core: time from the request until each phase is reached.",
+            grouped(churn.report.calls),
+            grouped(churn.report.ramp)
+        ),
+        legend: Legend::Marks(legend),
+        drawing: lines(
+            &series,
+            &Axis::named("share of calls that are sooner", ["50 %", "99 %", "99.9 %", "all"]),
+            &Axis::new("ms", Scale::Logarithmic),
+            None,
+        ),
+        table,
+    }
+    .markup()
+}
+
+fn left_over(churn: &Churn) -> Markup {
+    let signed = |now: f64, then: f64| match now - then {
+        0.0 => "0".to_owned(),
+        more => format!("{}{}", if more > 0.0 { "+" } else { "" }, number(more)),
+    };
+    let mut table = Table::new(["Program", "memory per call", "descriptors", "threads"]);
+    for program in &churn.programs {
+        table.row([
+            program.name.clone(),
+            format!("{} bytes", grouped(program.bytes_per_call)),
+            signed(program.after.descriptors, program.before.descriptors),
+            signed(program.after.threads, program.before.threads),
+        ]);
+    }
+    html! {
+        h3 { "What short calls leave behind" }
+        p {
+            "Of " (grouped(churn.report.calls)) " short calls " (grouped(churn.report.connected)) " were connected. Afterwards "
+            (grouped(churn.left.0)) " sessions and " (grouped(churn.left.1)) " flows were left; what each program had grown by:"
+        }
+        (table.markup("What short calls leave behind"))
+    }
+}

@@ -1,0 +1,99 @@
+//! The first figures as a table in Markdown, and its place in a document.
+
+use std::fmt::Write as _;
+
+use super::sections;
+use crate::findings::{Findings, FindingsError};
+
+/// What stands before the table in a document.
+pub const BEGIN: &str = "<!-- measured: scripts/bench report writes this -->";
+
+/// What stands after it.
+pub const END: &str = "<!-- /measured -->";
+
+/// The table: a row for each of the first figures, with what it must be.
+///
+/// # Errors
+/// A file has something else than what is shown of it: the error names the field.
+pub fn table(findings: &Findings) -> Result<String, FindingsError> {
+    let mut out = String::from("| | found | must be | |\n|---|---|---|---|\n");
+    for source in findings.newest() {
+        for metric in sections::metrics(source)?
+            .iter()
+            .filter(|metric| metric.headline)
+        {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {} |",
+                cell(&metric.what),
+                cell(&metric.figure()) + metric.unit.sign(),
+                cell(&metric.asks().unwrap_or_default()),
+                metric.verdict().map_or("", |verdict| verdict.word())
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// Text that no file can end a cell with, or begin markup in.
+fn cell(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        match letter {
+            '|' | '<' | '[' | '`' | '*' | '_' | '\\' => out.extend(['\\', letter]),
+            '\n' | '\r' | '\u{a0}' => out.push(' '),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+/// The document with another table between its marks; nothing when it has no such marks.
+#[must_use]
+pub fn placed(document: &str, table: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::{Kind, Source};
+
+    fn signaling(calls: f64) -> Findings {
+        let text = format!(
+            r#"{{"machine": "m", "commit": "c", "date": "d", "calls_per_core": {calls}, "calls_per_core_must": 2000}}"#
+        );
+        Findings::of(vec![
+            Source::parse("s.json".to_owned(), Kind::Signaling, &text).expect("good"),
+        ])
+    }
+
+    #[test]
+    fn a_table_says_what_was_found_and_what_must_be() {
+        let table = table(&signaling(12_707.3)).expect("readable");
+        let row =
+            "| Calls a second that one core of signaling makes | 12,707 | at least 2,000 | met |\n";
+        assert!(table.ends_with(row), "{table}");
+        assert!(!table.contains('\u{a0}'));
+    }
+
+    #[test]
+    fn it_takes_its_place_in_a_document_as_often_as_one_likes() {
+        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let once = placed(&document, "new\n").expect("marks");
+        assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
+        assert_eq!(placed(&once, "new\n").as_deref(), Some(once.as_str()));
+        assert_eq!(placed("no marks", "new"), None);
+    }
+
+    #[test]
+    fn what_a_file_says_is_no_markup() {
+        assert_eq!(
+            cell("a|b <img> [x](y) `c`"),
+            "a\\|b \\<img> \\[x](y) \\`c\\`"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! Figures that say how good something is: headlines, and what history follows.
+
+use serde::Deserialize;
+
+use super::figures::{grouped, millis, number, percent};
+
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// A ratio of two figures of one run.
+    Ratio,
+    /// Round trips: by how much more a longer line makes something take.
+    RoundTrips,
+    /// A share of something.
+    Share,
+    /// Milliseconds.
+    Millis,
+    /// Bytes.
+    Bytes,
+    /// Calls, scenarios: things that are whole.
+    Count,
+}
+
+impl Unit {
+    /// What stands behind a figure that is so many times something.
+    pub(super) fn sign(self) -> &'static str {
+        if self == Self::Ratio { " ×" } else { "" }
+    }
+
+    /// Whether figures of different machines compare.
+    pub(super) fn compares(self) -> bool {
+        matches!(self, Self::Ratio | Self::RoundTrips)
+    }
+
+    pub(super) fn write(self, value: f64) -> String {
+        match self {
+            Self::Ratio | Self::RoundTrips => number(value),
+            Self::Share => percent(value),
+            Self::Millis => millis(value),
+            Self::Bytes if value >= 10_240.0 => format!("{}\u{a0}KiB", number(value / 1_024.0)),
+            Self::Bytes => format!("{}\u{a0}bytes", grouped(value)),
+            Self::Count => grouped(value),
+        }
+    }
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Better {
+    /// Less is.
+    Lower,
+    /// More is.
+    Higher,
+}
+
+/// What the project asks of a figure.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+pub(super) struct Target {
+    /// At most, or at least: [`Better`] says which.
+    pub(super) must: f64,
+    /// Better still.
+    pub(super) aim: Option<f64>,
+}
+
+/// How a figure stands to its target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Better than what was aimed for.
+    Aimed,
+    /// As it must be.
+    Met,
+    /// Not as it must be.
+    Missed,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Aimed => "met, as aimed for",
+            Self::Met => "met",
+            Self::Missed => "missed",
+        }
+    }
+
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Aimed | Self::Met => "met",
+            Self::Missed => "missed",
+        }
+    }
+}
+
+/// A figure.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Metric {
+    /// What tells it from others of its kind of results, the same in every file.
+    pub(super) name: String,
+    /// What it is, for people.
+    pub(super) what: String,
+    /// How much.
+    pub(super) value: f64,
+    /// Of what.
+    pub(super) unit: Unit,
+    /// Which way is better.
+    pub(super) better: Better,
+    /// What the project asks.
+    pub(super) target: Option<Target>,
+    /// Whether it is among the first that a reader sees.
+    pub(super) headline: bool,
+}
+
+impl Metric {
+    pub(super) fn new(name: &str, what: &str, value: f64, unit: Unit, better: Better) -> Self {
+        Self {
+            name: name.to_owned(),
+            what: what.to_owned(),
+            value,
+            unit,
+            better,
+            target: None,
+            headline: false,
+        }
+    }
+
+    pub(super) fn target(self, must: f64, aim: Option<f64>) -> Self {
+        Self {
+            target: Some(Target { must, aim }),
+            ..self
+        }
+    }
+
+    pub(super) fn headline(self) -> Self {
+        Self {
+            headline: true,
+            ..self
+        }
+    }
+
+    /// As people read it.
+    pub(super) fn figure(&self) -> String {
+        self.unit.write(self.value)
+    }
+
+    /// How it stands to its target, if there is one.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        let target = self.target?;
+        let as_good = |bound: f64| match self.better {
+            Better::Lower => self.value <= bound,
+            Better::Higher => self.value >= bound,
+        };
+        Some(if target.aim.is_some_and(as_good) {
+            Verdict::Aimed
+        } else if as_good(target.must) {
+            Verdict::Met
+        } else {
+            Verdict::Missed
+        })
+    }
+
+    /// What its target asks, for people.
+    pub(super) fn asks(&self) -> Option<String> {
+        let target = self.target?;
+        let bound = match self.better {
+            Better::Lower => "at most",
+            Better::Higher => "at least",
+        };
+        Some(format!("{bound} {}", self.unit.write(target.must)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_knows_which_way_is_better() {
+        let verdict = |value, better| {
+            Metric::new("a", "A", value, Unit::Ratio, better)
+                .target(2.0, Some(1.0))
+                .verdict()
+        };
+        assert_eq!(verdict(1.0, Better::Lower), Some(Verdict::Aimed));
+        assert_eq!(verdict(2.0, Better::Lower), Some(Verdict::Met));
+        assert_eq!(verdict(2.1, Better::Lower), Some(Verdict::Missed));
+        let calls = |value| Metric::new("a", "A", value, Unit::Count, Better::Higher);
+        assert_eq!(calls(1.0).verdict(), None);
+        let calls = |value| calls(value).target(2_000.0, None);
+        assert_eq!(calls(1_999.0).verdict(), Some(Verdict::Missed));
+        assert_eq!(calls(12_707.0).verdict(), Some(Verdict::Met));
+        assert_eq!(calls(1.0).asks().as_deref(), Some("at least 2,000"));
+    }
+}

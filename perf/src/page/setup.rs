@@ -1,0 +1,383 @@
+//! How long a call takes to be set up, by how long the line is.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::chart::{
+    Axis, Bar, Baseline, Drawn, Figure, Legend, Limit, Scale, Series, Table, bars, lines,
+};
+use super::figures::{grouped, millis, number, percent};
+use super::metric::{Better, Metric, Unit};
+use crate::findings::{FindingsError, Source};
+
+/// Of a file of set-up times, what the page shows.
+#[derive(Deserialize)]
+struct Setup {
+    #[serde(default)]
+    rungs: Vec<Rung>,
+    #[serde(default)]
+    round_trips: Vec<RoundTrips>,
+    #[serde(default)]
+    echoes: Vec<Echo>,
+    #[serde(default)]
+    targets: Vec<Asked>,
+    #[serde(default)]
+    missing: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Rung {
+    subject: String,
+    connection: String,
+    channel: String,
+    rtt_ms: f64,
+    loss: f64,
+    calls: f64,
+    #[serde(default)]
+    failed: BTreeMap<String, f64>,
+    #[serde(default)]
+    phases: BTreeMap<String, Quantiles>,
+}
+
+#[derive(Deserialize)]
+struct Quantiles {
+    p50: f64,
+    p90: f64,
+    p99: f64,
+}
+
+#[derive(Deserialize)]
+struct RoundTrips {
+    subject: String,
+    connection: String,
+    channel: String,
+    phase: String,
+    round_trips: f64,
+    fixed_ms: f64,
+}
+
+#[derive(Deserialize)]
+struct Echo {
+    subject: String,
+    ms: f64,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    name: String,
+    found: f64,
+    must: f64,
+}
+
+/// From the POST to audio that is back, without the time that the echo holds it.
+const AUDIO: &str = "audio";
+
+/// The line on which losses are shown, in milliseconds.
+const LOSSY_RTT: f64 = 20.0;
+
+/// Who is called, in the order of the page.
+const SUBJECTS: [(&str, &str); 4] = [
+    ("relay", "through the relay"),
+    ("direct", "past the relay"),
+    ("janus", "Janus, its echo test"),
+    ("aiortc", "aiortc"),
+];
+
+const CHANNELS: [(&str, &str); 3] = [
+    ("without", "no data channel"),
+    ("handshake", "with a data channel"),
+    ("snap", "with a data channel by SNAP"),
+];
+
+fn named<'a>(names: &[(&str, &'a str)], name: &'a str) -> &'a str {
+    let known = names.iter().find(|(known, _)| *known == name);
+    known.map_or(name, |(_, words)| words)
+}
+
+/// Its figures.
+pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
+    let setup: Setup = source.read()?;
+    let metric = |asked: &Asked| {
+        // A ratio of times, or how many round trips; both are the same on any machine.
+        let ratio = asked.name.contains(" / ");
+        let unit = if ratio { Unit::Ratio } else { Unit::RoundTrips };
+        let what = capital(&asked.name);
+        let metric = Metric::new(&asked.name, &what, asked.found, unit, Better::Lower)
+            .target(asked.must, None);
+        let first = asked.name.starts_with("round trips") || asked.name.contains("direct, 20 ms");
+        if first { metric.headline() } else { metric }
+    };
+    Ok(setup.targets.iter().map(metric).collect())
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next();
+    first.map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+/// Its charts and tables.
+pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
+    let setup: Setup = source.read()?;
+    Ok(html! {
+        p {
+            "From the request until audio comes back from an echo, on a line between two network namespaces that delays and loses as it is told. What the echo itself holds is taken "
+            "off"
+            @for (at, echo) in setup.echoes.iter().enumerate() {
+                (if at == 0 { ": " } else { ", " }) (named(&SUBJECTS, &echo.subject)) " " (millis(echo.ms))
+            }
+            ". The slope over the line's round-trip time is how many round trips a phase takes."
+        }
+        div.figures {
+            @for (channel, words) in CHANNELS { (ladder(&setup.rungs, channel, words)) }
+            (round_trips(&setup.round_trips))
+            (losses(&setup.rungs))
+        }
+        (table(&setup.rungs))
+        @for missing in &setup.missing { p.absent { "Not measured: " (missing) } }
+    })
+}
+
+/// Who is called by this kind of call, in the order of the page.
+fn subjects(rungs: &[&Rung]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let known = SUBJECTS.iter().map(|(subject, _)| *subject);
+    for subject in known.chain(rungs.iter().map(|rung| rung.subject.as_str())) {
+        if rungs.iter().any(|rung| rung.subject == subject)
+            && !found.iter().any(|one| one == subject)
+        {
+            found.push(subject.to_owned());
+        }
+    }
+    found
+}
+
+fn ladder(rungs: &[Rung], channel: &str, words: &str) -> Markup {
+    let like =
+        |rung: &&Rung| rung.loss == 0.0 && rung.connection == "warm" && rung.channel == channel;
+    let rungs: Vec<&Rung> = rungs.iter().filter(like).collect();
+    let mut table = Table::new(["Call", "round-trip time", "until audio, p50", "p99"]);
+    let (mut series, mut legend) = (Vec::new(), Vec::new());
+    for subject in subjects(&rungs) {
+        let mut points = Vec::new();
+        for rung in rungs.iter().filter(|rung| rung.subject == subject) {
+            let Some(audio) = rung.phases.get(AUDIO) else {
+                continue;
+            };
+            points.push((rung.rtt_ms, audio.p50));
+            let name = named(&SUBJECTS, &subject).to_owned();
+            table.row([
+                name,
+                millis(rung.rtt_ms),
+                millis(audio.p50),
+                millis(audio.p99),
+            ]);
+        }
+        if points.is_empty() {
+            continue;
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        series.push(Series {
+            points,
+            look: series.len(),
+            drawn: Drawn::Joined,
+        });
+        legend.push(named(&SUBJECTS, &subject).to_owned());
+    }
+    if series.is_empty() {
+        return html! {};
+    }
+    Figure {
+        title: &format!("Until audio is back, {words}"),
+        says: "Medians, over an HTTP connection that was open already. The less steep, the fewer round trips.",
+        legend: Legend::Marks(legend),
+        drawing: lines(
+            &series,
+            &Axis::new("round-trip time of the line, ms", Scale::Linear),
+            &Axis::new("ms", Scale::Linear),
+            None,
+        ),
+        table,
+    }
+    .markup()
+}
+
+fn round_trips(found: &[RoundTrips]) -> Markup {
+    let phases = [
+        ("answer", "answer"),
+        ("ice", "ICE"),
+        ("dtls", "DTLS"),
+        ("channel", "channel"),
+        (AUDIO, "audio back"),
+    ];
+    let mut table = Table::new([
+        "Call",
+        phases[0].1,
+        phases[1].1,
+        phases[2].1,
+        phases[3].1,
+        phases[4].1,
+        "and besides",
+    ]);
+    let mut rows = Vec::new();
+    for audio in found.iter().filter(|one| one.phase == AUDIO) {
+        let like = |one: &&RoundTrips| {
+            (&one.subject, &one.connection, &one.channel)
+                == (&audio.subject, &audio.connection, &audio.channel)
+        };
+        let name = format!(
+            "{}, {} connection, {}",
+            named(&SUBJECTS, &audio.subject),
+            audio.connection,
+            named(&CHANNELS, &audio.channel)
+        );
+        let mut row = vec![name.clone()];
+        for (phase, _) in phases {
+            let of_phase = found.iter().filter(like).find(|one| one.phase == phase);
+            row.push(of_phase.map_or_else(|| "–".to_owned(), |one| number(one.round_trips)));
+        }
+        row.push(millis(audio.fixed_ms));
+        table.rows.push(row);
+        rows.push(Bar {
+            name: capital(&name),
+            value: audio.round_trips,
+            figure: number(audio.round_trips),
+            ours: ["relay", "direct"].contains(&audio.subject.as_str()),
+        });
+    }
+    if rows.is_empty() {
+        return html! {};
+    }
+    // A call without a channel may take one less.
+    let most = Baseline {
+        name: "must: 5, with a channel".to_owned(),
+        value: 5.0,
+    };
+    Figure {
+        title: "Round trips until audio is back",
+        says: "From the request on, by the slope of the medians. The table has every phase, each counted from the request.",
+        legend: Legend::None,
+        drawing: bars(&rows, Some(&most)),
+        table,
+    }
+    .markup()
+}
+
+fn losses(rungs: &[Rung]) -> Markup {
+    let like = |rung: &&Rung| {
+        rung.rtt_ms == LOSSY_RTT && rung.connection == "warm" && rung.channel == "handshake"
+    };
+    let rungs: Vec<&Rung> = rungs.iter().filter(like).collect();
+    if rungs.iter().all(|rung| rung.loss == 0.0) {
+        return html! {};
+    }
+    let mut table = Table::new([
+        "Call",
+        "lost each way",
+        "until audio, p50",
+        "p90",
+        "p99",
+        "failed",
+    ]);
+    let (mut series, mut legend) = (Vec::new(), Vec::new());
+    for subject in subjects(&rungs) {
+        let name = named(&SUBJECTS, &subject).to_owned();
+        let mut points = Vec::new();
+        for rung in rungs.iter().filter(|rung| rung.subject == subject) {
+            let Some(audio) = rung.phases.get(AUDIO) else {
+                continue;
+            };
+            points.push((100.0 * rung.loss, audio.p90));
+            let failed = grouped(rung.failed.values().sum());
+            table.row([
+                name.clone(),
+                percent(rung.loss),
+                millis(audio.p50),
+                millis(audio.p90),
+                millis(audio.p99),
+                failed,
+            ]);
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if !points.is_empty() {
+            series.push(Series {
+                points,
+                look: series.len(),
+                drawn: Drawn::Joined,
+            });
+            legend.push(name);
+        }
+    }
+    let patience = Limit {
+        name: "a second".to_owned(),
+        value: 1_000.0,
+    };
+    Figure {
+        title: "With losses, on a line of 20 ms",
+        says: "Until audio is back, one call in ten takes longer. What is lost is sent again after a while: how soon, decides.",
+        legend: Legend::Marks(legend),
+        drawing: lines(
+            &series,
+            &Axis::new("% of frames lost, each way", Scale::Linear),
+            &Axis::new("ms, p90", Scale::Linear),
+            Some(&patience),
+        ),
+        table,
+    }
+    .markup()
+}
+
+fn table(rungs: &[Rung]) -> Markup {
+    if rungs.is_empty() {
+        return html! {};
+    }
+    let mut table = Table::new([
+        "Call",
+        "line",
+        "lost",
+        "calls",
+        "failed",
+        "answer",
+        "ICE",
+        "DTLS",
+        "channel",
+        "audio",
+        "audio, p99",
+    ]);
+    for rung in rungs {
+        let phase = |phase: &str| {
+            rung.phases
+                .get(phase)
+                .map_or_else(|| "–".to_owned(), |q| millis(q.p50))
+        };
+        let mut row = vec![
+            format!(
+                "{}, {}, {}",
+                named(&SUBJECTS, &rung.subject),
+                rung.connection,
+                named(&CHANNELS, &rung.channel)
+            ),
+            millis(rung.rtt_ms),
+            percent(rung.loss),
+            grouped(rung.calls),
+            grouped(rung.failed.values().sum()),
+        ];
+        row.extend(["answer", "ice", "dtls", "channel", AUDIO].map(phase));
+        row.push(
+            rung.phases
+                .get(AUDIO)
+                .map_or_else(|| "–".to_owned(), |q| millis(q.p99)),
+        );
+        table.rows.push(row);
+    }
+    html! {
+        details.card {
+            summary { "Every kind of call on every line: medians of each phase, counted from the request" }
+            (table.markup("Every kind of call on every line"))
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How many calls signaling makes, and how long each takes.
+
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::chart::{Axis, Drawn, Figure, Legend, Scale, Series, Table, lines};
+use super::figures::{grouped, millis, number, percent};
+use super::metric::{Better, Metric, Unit};
+use crate::findings::{FindingsError, Source};
+
+/// Of a file of signaling's results, what the page shows.
+#[derive(Deserialize)]
+struct Signaling {
+    calls_per_core: f64,
+    calls_per_core_must: Option<f64>,
+    #[serde(default)]
+    loads: Vec<Load>,
+}
+
+#[derive(Deserialize)]
+struct Load {
+    clients: f64,
+    due: Option<f64>,
+    connects: bool,
+    per_second: f64,
+    micros: f64,
+    busy: f64,
+    latency: Quantiles,
+}
+
+/// In microseconds.
+#[derive(Deserialize)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+impl Load {
+    fn name(&self) -> String {
+        match self.due {
+            Some(due) => format!("{} calls a second, whatever becomes of them", grouped(due)),
+            None if self.connects => format!(
+                "{} clients, with a connection for each call",
+                grouped(self.clients)
+            ),
+            None => format!("{} clients that always ask", grouped(self.clients)),
+        }
+    }
+}
+
+/// Its figures.
+pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
+    let signaling: Signaling = source.read()?;
+    let what = "Calls a second that one core of signaling makes";
+    let mut calls = Metric::new(
+        "calls_per_core",
+        what,
+        signaling.calls_per_core,
+        Unit::Count,
+        Better::Higher,
+    );
+    if let Some(must) = signaling.calls_per_core_must {
+        calls = calls.target(must, None);
+    }
+    let mut metrics = vec![calls.headline()];
+    for load in &signaling.loads {
+        let name = match load.due {
+            Some(_) => "open_loop",
+            None if load.connects => "connecting",
+            None => "always_asking",
+        };
+        let what = format!("Time of a call, p99: {}", load.name());
+        let value = load.latency.p99 / 1e3;
+        metrics.push(Metric::new(
+            &format!("{name}_p99"),
+            &what,
+            value,
+            Unit::Millis,
+            Better::Lower,
+        ));
+    }
+    Ok(metrics)
+}
+
+/// Its charts and tables.
+pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
+    let signaling: Signaling = source.read()?;
+    let mut table = Table::new([
+        "Load",
+        "calls a second",
+        "µs of CPU each",
+        "busy",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+    ]);
+    let mut series = Vec::new();
+    let mut legend = Vec::new();
+    for load in &signaling.loads {
+        let q = &load.latency;
+        let quantiles = [q.p50, q.p99, q.p999, q.max].map(|micros| micros / 1e3);
+        let [p50, p99, p999, max] = quantiles.map(millis);
+        table.rows.push(vec![
+            load.name(),
+            grouped(load.per_second),
+            number(load.micros),
+            percent(load.busy),
+            p50,
+            p99,
+            p999,
+            max,
+        ]);
+        series.push(Series {
+            points: quantiles
+                .into_iter()
+                .enumerate()
+                .map(|(at, q)| (at as f64, q))
+                .collect(),
+            look: series.len(),
+            drawn: Drawn::Joined,
+        });
+        legend.push(load.name());
+    }
+    let figure = Figure {
+        title: "How long an answer takes",
+        says: "From the request to the answer. Who always asks keeps the core full, so that requests wait for each other; at a set rate each is timed from when it was due.",
+        legend: Legend::Marks(legend),
+        drawing: lines(
+            &series,
+            &Axis::named(
+                "share of calls that are sooner",
+                ["50 %", "99 %", "99.9 %", "all"],
+            ),
+            &Axis::new("ms", Scale::Logarithmic),
+            None,
+        ),
+        table,
+    };
+    Ok(html! {
+        p {
+            "Signaling alone on one processor, before transceivers that answer at once: an offer is read, checked and placed, and its answer written. "
+            "TLS is not part of it."
+        }
+        @if !signaling.loads.is_empty() { div.figures { (figure.markup()) } }
+    })
+}

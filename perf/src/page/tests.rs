@@ -1,0 +1,167 @@
+//! The page as a whole: well-formed, alone, with every section, and with nothing in it that a file of results has put there as markup.
+
+use super::page;
+use crate::findings::{Findings, Kind, Source};
+
+/// What a hostile file puts wherever text goes.
+const HOSTILE: &str =
+    "</style><script>alert(1)</script><img src=\\\"https://evil.example/x\\\" onerror='x'>&";
+
+const HEAD: &str = r#""machine": {"processor": "P", "processors": 2, "kernel": "6"}, "commit": "c0ffee", "date": "2026-11-30T10:00:00Z", "quick": true"#;
+
+/// A small file of a kind that has all that is shown; `text` stands wherever a file has free text.
+fn sample(kind: Kind, text: &str) -> Source {
+    let quantiles = r#"{"p50": 1.5, "p90": 2, "p99": 20, "p999": 70, "max": 90}"#;
+    let line = r#"{"fixed": 900.0, "each": 25.0, "residuals": [0.0], "explained": 0.99}"#;
+    let body = match kind {
+        Kind::Relay => format!(
+            r#""counters": "{text}", "ratios": {{"vs_go": 0.47, "{text}": 1.0}}, "targets": [{{"name": "vs_go", "found": 0.47, "must": 0.25, "aim": 0.15}}],
+            "costs": {{"relay_both_1500": {{"program": "{text}", "nanos": 1900.5}}, "floor_up": {{"program": "f", "nanos": 500}}, "floor_down": {{"program": "f", "nanos": 1500}}}},
+            "spent": {{"relay_both_1500": {{"samples": 9, "send": 0.5, "receive": 0.2, "kernel": 0.2, "program": 0.1}}}},
+            "flows": [{{"flows": 10, "cost": {{"nanos": 800}}, "resident": 1000000}}],
+            "latency": [{{"program": "{text}", "at": "half of what one packet per call can do", "load": {{"rate": 90000.0, "up": {{"latency": {quantiles}}}, "down": null}}}}],
+            "floods": [{{"junk": "{text}", "rate": 1.0, "nanos": 1.0, "lost_up": 0.0, "lost_down": 0.0}}], "missing": ["{text}"]"#
+        ),
+        Kind::Calls => format!(
+            r#""capacity": [{{"work": "{text}", "calls": 60, "limit": "{text}", "steps": [{{"calls": 60, "lateness_p99_ms": 6.0, "micros_per_call_second": 2400.0, "busy": 0.5}}],
+            "profile": {{"samples": 1, "shares": {{"kernel": 0.5, "{text}": 0.5}}, "rest": []}}}}],
+            "memory": {{"sessions": 10, "bytes_per_session": 146000, "engine_bytes": 65000}},
+            "churn": {{"report": {{"calls": 10, "connected": 10, "ramp": 100.0, "set_up": {{"answer": {quantiles}}}}}, "left": [0, 0],
+            "programs": [{{"name": "{text}", "before": {{"descriptors": 1, "threads": 1}}, "after": {{"descriptors": 2, "threads": 1}}, "bytes_per_call": 1.0}}]}}"#
+        ),
+        Kind::Signaling => format!(
+            r#""calls_per_core": 12707.3, "calls_per_core_must": 2000.0, "loads": [{{"clients": 32, "due": null, "connects": false, "per_second": 12677.7, "micros": 78.7,
+            "busy": 0.99, "latency": {quantiles}}}]"#
+        ),
+        Kind::Setup => format!(
+            r#""rungs": [{{"subject": "{text}", "connection": "warm", "channel": "handshake", "rtt_ms": 20, "loss": 0.0, "calls": 5, "failed": {{"{text}": 1}},
+            "phases": {{"audio": {quantiles}}}}}, {{"subject": "relay", "connection": "warm", "channel": "handshake", "rtt_ms": 20, "loss": 0.02, "calls": 5, "phases": {{"audio": {quantiles}}}}}],
+            "round_trips": [{{"subject": "relay", "connection": "warm", "channel": "handshake", "phase": "audio", "round_trips": 4.9, "fixed_ms": 9.0, "worst_ms": 1.0}}],
+            "echoes": [{{"subject": "{text}", "ms": 60.0}}], "targets": [{{"name": "round trips {text}", "found": 4.9, "must": 5.0, "met": true}}], "missing": ["{text}"]"#
+        ),
+        Kind::Capacity => format!(
+            r#""carried": [{{"service": "{text}", "work": "passthrough", "per_core": 300, "gives_first": "{text}", "micros": 2400, "bytes_per_call": 240000}},
+            {{"service": "all", "work": "set_up", "per_core": 90, "gives_first": null, "micros": 9000, "bytes_per_call": null}}],
+            "costs": [{{"program": "{text}", "kind": "passthrough", "samples": [{{"load": 10, "micros_per_second": 1150, "resident_bytes": 1}}, {{"load": 100, "micros_per_second": 3400, "resident_bytes": 1}}],
+            "processor": {line}, "memory": {line}}}], "targets": [{{"name": "{text}", "found": 0.4, "must": 0.5, "met": true, "how": "{text}", "passes": []}}], "notes": ["{text}"]"#
+        ),
+        Kind::Testnet => String::new(),
+    };
+    let whole = match kind {
+        Kind::Testnet => format!(
+            r#"[{{"machine": "{text}", "commit": "{text}", "date": "{text}", "scenario": "{text}", "what": "{text}", "calls": 100, "packets_lost": 4, "worst_gap_ms": 109.0,
+            "down": {{"worst_gap_ms": 0.0}}, "up": null, "handshakes": 1, "target": "{text}", "verdict": "fail", "why": ["{text}"]}}]"#
+        ),
+        _ => format!("{{{HEAD}, {body}}}"),
+    };
+    Source::parse(format!("{}-{text}.json", kind.stem()), kind, &whole).expect("a sample is good")
+}
+
+fn all(text: &str) -> Findings {
+    Findings::of(
+        Kind::ALL
+            .into_iter()
+            .map(|kind| sample(kind, text))
+            .collect(),
+    )
+}
+
+#[test]
+fn every_section_is_filled_and_none_says_that_it_was_not_measured() {
+    let page = page(&all("word")).expect("a page");
+    for heading in [
+        "Both ways",
+        "A thousand flows or a million",
+        "Delay at the same rate",
+        "Where the time goes",
+        "Floods beside 1,000 live calls",
+        "Calls on one core",
+        "Memory of a silent session",
+        "What short calls leave behind",
+        "How long an answer takes",
+        "Until audio is back, with a data channel",
+        "Round trips until audio is back",
+        "With losses, on a line of 20 ms",
+        "Cost against how many: G.711 passed through",
+        "The fitted lines",
+        "Against their targets",
+        "The worst silence of any call",
+        "Machine and method",
+    ] {
+        assert!(page.contains(&format!(">{heading}<")), "{heading}");
+    }
+    assert!(!page.contains("Not measured yet"));
+    assert!(page.contains("5 of 8 targets are met"), "see the summary");
+    assert!(page.contains("2 x P, Linux 6") && page.contains("c0ffee"));
+}
+
+#[test]
+fn a_kind_without_a_file_says_which_command_makes_one() {
+    let page = page(&Findings::of(vec![sample(Kind::Relay, "word")])).expect("a page");
+    for command in [
+        "scripts/bench calls",
+        "scripts/bench setup",
+        "scripts/testnet",
+    ] {
+        assert!(
+            page.contains(&format!("Not measured yet: <code>{command}</code>")),
+            "{command}"
+        );
+    }
+    assert!(!page.contains("<code>scripts/bench relay</code> does"));
+}
+
+#[test]
+fn what_files_say_is_text_and_the_page_refers_to_nothing_outside() {
+    let page = page(&all(HOSTILE)).expect("a page");
+    assert!(page.contains("&lt;script&gt;alert(1)"));
+    for markup in [
+        "<script", "<img", "<link", "<iframe", "<object", "url(", "@import",
+    ] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+    for tag in page.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').expect("a tag ends");
+        // Whatever stands in an attribute's value has its quotes escaped: outside of values there is none of these.
+        let names = tag.split('"').step_by(2).collect::<String>();
+        for attribute in [" src=", " onerror=", " srcset=", " style="] {
+            assert!(!names.contains(attribute), "{tag}");
+        }
+    }
+    let targets = page.split(" href=\"").skip(1);
+    assert!(targets.clone().count() >= Kind::ALL.len());
+    for target in targets {
+        assert!(target.starts_with('#'), "{}", &target[..20]);
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn every_tag_is_closed_where_it_was_opened() {
+    let page = page(&all("a < b & c")).expect("a page");
+    let mut open: Vec<&str> = Vec::new();
+    for piece in page.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("a tag ends");
+        let name = tag.split([' ', '\n']).next().unwrap_or_default();
+        match name.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name), "</{name}>"),
+            None if ["!DOCTYPE", "meta", "br"].contains(&name) => {}
+            None => open.push(name),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn a_field_of_another_shape_is_named_with_its_file() {
+    let broken = format!(r#"{{{HEAD}, "flows": [{{"flows": "many"}}]}}"#);
+    let source =
+        Source::parse("relay.json".to_owned(), Kind::Relay, &broken).expect("it has a head");
+    let error = page(&Findings::of(vec![source]))
+        .expect_err("no number")
+        .to_string();
+    assert!(
+        error.starts_with("relay.json: flows[0].flows: invalid type"),
+        "{error}"
+    );
+}

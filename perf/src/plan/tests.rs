@@ -1,0 +1,255 @@
+//! Plans by hand: small numbers whose machines can be counted on paper.
+
+use super::assumptions::tests::assume;
+use super::*;
+use crate::findings::{Findings, Kind, Source};
+
+fn source(kind: Kind, body: &str) -> Source {
+    let head = r#""machine": {"processor": "P", "processors": 2, "kernel": "6"}, "commit": "c0ffee", "date": "2026-11-30""#;
+    Source::parse(
+        format!("{}.json", kind.stem()),
+        kind,
+        &format!("{{{head}, {body}}}"),
+    )
+    .expect("good")
+}
+
+fn relay() -> Source {
+    source(
+        Kind::Relay,
+        r#""costs": {"relay_up_1500_64dest": {"nanos": 1000, "passes": [{"packing": 4}, {"packing": 6}, {"packing": 5}]}, "relay_down_1500_64dest": {"nanos": 2000}},
+        "ratios": {"million_flows_vs_thousand": 2.0, "bytes_per_flow": 100}"#,
+    )
+}
+
+fn signaling() -> Source {
+    source(
+        Kind::Signaling,
+        r#""calls_per_core": 10000, "loads": [{"connects": false, "micros": 100}, {"connects": true, "micros": 200}]"#,
+    )
+}
+
+fn calls() -> Source {
+    source(
+        Kind::Calls,
+        r#""capacity": [{"work": "passthrough", "calls": 400, "steps": [{"calls": 400, "bytes_per_call": 200000}]},
+        {"work": "transcoding", "calls": 50, "steps": [{"calls": 50, "bytes_per_call": 600000}]}]"#,
+    )
+}
+
+fn cost(program: &str, kind: &str, each: f64) -> String {
+    let line = |each: f64| format!(r#"{{"fixed": 1000, "each": {each}, "explained": 0.98}}"#);
+    format!(
+        r#"{{"program": "{program}", "kind": "{kind}", "samples": [{{"load": 10, "micros_per_second": 1500}}], "processor": {}, "memory": {}}}"#,
+        line(each),
+        line(300_000.0)
+    )
+}
+
+fn capacity(first: &str) -> Source {
+    let costs = [
+        cost("relay", "passthrough", 300.0),
+        cost("relay", "transcoding", 100.0),
+        cost("relay", "set_ups", 500.0),
+        cost("transceiver", "passthrough", 2_000.0),
+        cost("transceiver", "transcoding", 20_000.0),
+        cost("transceiver", "set_ups", 4_000.0),
+        cost("signaling", "set_ups", 400.0),
+    ];
+    source(
+        Kind::Capacity,
+        &format!(
+            r#""carried": [{{"service": "transceiver", "work": "passthrough", "per_core": 300, "gives_first": "{first}"}}], "costs": [{}]"#,
+            costs.join(",")
+        ),
+    )
+}
+
+fn costs(sources: Vec<Source>) -> Costs {
+    Costs::of(&Findings::of(sources)).expect("all that is needed")
+}
+
+#[test]
+fn machines_are_as_many_as_their_cores_need_and_those_that_may_fail() {
+    let costs = costs(vec![relay(), signaling(), calls(), capacity("gaps")]);
+    let assumptions = assume(
+        "--users 100000 --concurrent 10% --transcoding 0% --headroom 50% --failures 2 --call-length 100s --set-up-peak 2 --tls-handshake 0 --relay-cores 2 \
+         --transceiver-cores 10 --signaling-cores 1",
+    )
+    .expect("good");
+    let plan = Plan::of(&assumptions, &costs);
+    let all = &plan.total;
+    assert_eq!((all.calls, all.set_ups), (10_000.0, 200.0));
+    // 300 calls on a core keep to the limits; 200 set-ups of 4 ms are 0.8 of one.
+    assert!((all.transceivers.busy_cores - (10_000.0 / 300.0 + 0.8)).abs() < 1e-9);
+    assert_eq!(all.transceivers.machines, 7.0 + 2.0);
+    // 300 µs by whole calls; 50 × (1,000 × 2 + 2,000) ns = 200 µs by packets: the larger. And 0.1 for set-ups.
+    assert!((all.relays.busy_cores - 3.1).abs() < 1e-9);
+    assert_eq!(
+        (all.relays.machines, all.relays.needed_for),
+        (4.0 + 2.0, "cores")
+    );
+    // 400 µs in whole calls, 200 alone: the larger. 0.08 cores.
+    assert_eq!(all.signaling.machines, 1.0 + 2.0);
+    assert_eq!(all.relays.bytes_each, Some(10_000.0 / 4.0 * 100.0));
+    assert_eq!(
+        all.transceivers.bytes_each,
+        Some(10_000.0 / 7.0 * 300_000.0)
+    );
+    assert!(plan.cautions.is_empty(), "{:?}", plan.cautions);
+}
+
+#[test]
+fn packets_cost_what_they_cost_where_whole_calls_were_cheaper() {
+    let costs = costs(vec![relay(), signaling(), calls(), capacity("gaps")]);
+    // Transcoded calls: 100 µs by whole calls, 200 by packets.
+    assert_eq!(costs.relay_call[1].value, 200.0);
+    assert_eq!(costs.relay_call[1].file, "relay.json");
+    assert_eq!(costs.relay_call[0].file, "capacity.json");
+    let at = |line: &str| Plan::of(&assume(line).expect("good"), &costs).micros_per_call[0];
+    assert!((at("--users 1") - 200.0).abs() < 1e-9);
+    assert!((at("--users 1 --packet-rate 25") - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn bandwidth_is_what_packets_and_their_headers_take() {
+    let costs = costs(vec![relay(), signaling(), calls()]);
+    let line = "--users 1000 --concurrent 100% --transcoding 0% --media-header 28 --packet-header 42 --model-rate-g711 20k --redis-renewals 3";
+    let all = Plan::of(&assume(line).expect("good"), &costs).total;
+    // 50 × (160 + 28 + 42) bytes.
+    assert!((all.bandwidth.public - 1_000.0 * 50.0 * 230.0 * 8.0).abs() < 1.0);
+    // A record's header of 18, and a fifth of the datagram's 24 and 42.
+    let record = 160.0 + 28.0 + 18.0 + 66.0 / 5.0;
+    assert!((all.bandwidth.internal - 1_000.0 * 50.0 * record * 8.0).abs() < 1.0);
+    assert!((all.bandwidth.models - 1_000.0 * 20e3 * 8.0).abs() < 1.0);
+    assert!((all.redis.writes - (all.set_ups + 50.0)).abs() < 1e-9);
+    assert_eq!(all.redis.bytes, 200_000.0);
+}
+
+#[test]
+fn a_thin_link_asks_for_more_relays_than_cores_do() {
+    let costs = costs(vec![relay(), signaling(), calls()]);
+    let line = "--users 10000 --concurrent 100% --relay-link 1G --headroom 0% --failures 0";
+    let plan = Plan::of(&assume(line).expect("good"), &costs);
+    assert_eq!(plan.total.relays.needed_for, "link");
+    let bits = plan.total.bandwidth.public + plan.total.bandwidth.internal;
+    assert_eq!(plan.total.relays.machines, (bits / 1e9).ceil());
+    assert!(plan.text().contains("as many as their links need"));
+}
+
+#[test]
+fn calls_from_afar_pass_two_relays() {
+    let costs = costs(vec![relay(), signaling(), calls()]);
+    let at = |far: &str| {
+        Plan::of(
+            &assume(&format!("--users 1e6 --far {far}")).expect("good"),
+            &costs,
+        )
+        .total
+    };
+    let (none, half) = (at("0%"), at("50%"));
+    assert!((half.relays.busy_cores / none.relays.busy_cores - 1.5).abs() < 1e-9);
+    assert_eq!(half.bandwidth.public, none.bandwidth.public);
+    assert_eq!(half.transceivers, none.transceivers);
+}
+
+#[test]
+fn regions_have_their_share_and_their_own_spare_machines() {
+    let costs = costs(vec![relay(), signaling(), calls()]);
+    let line = "--users 1e6 --regions eu=75%,us=25%";
+    let plan = Plan::of(&assume(line).expect("good"), &costs);
+    assert_eq!(plan.regions.len(), 2);
+    assert!((plan.regions[0].calls - 3.0 * plan.regions[1].calls).abs() < 1e-6);
+    let machines: f64 = plan
+        .regions
+        .iter()
+        .map(|region| region.signaling.machines)
+        .sum();
+    assert_eq!((plan.total.signaling.machines, machines), (4.0, 4.0));
+}
+
+#[test]
+fn a_limit_of_the_generator_is_no_limit_of_the_transceiver() {
+    let of = |first: &str| {
+        costs(vec![relay(), signaling(), calls(), capacity(first)]).transceiver_calls[0].value
+    };
+    assert_eq!(of("gaps"), 300.0);
+    // By the fitted line alone: 2 ms of a second each.
+    assert_eq!(of("the generator"), 500.0);
+}
+
+#[test]
+fn without_fitted_costs_those_of_a_transceiver_alone_do_and_the_plan_says_what_it_lacks() {
+    let costs = costs(vec![relay(), signaling(), calls()]);
+    assert_eq!(costs.transceiver_calls[1].value, 50.0);
+    assert_eq!(costs.transceiver_calls[1].file, "calls.json");
+    let plan = Plan::of(&assume("--users 1e6").expect("good"), &costs);
+    assert_eq!(plan.cautions.len(), 2);
+    assert!(
+        plan.cautions[1].contains("transceiver")
+            && plan.cautions[1].contains("scripts/bench calls")
+    );
+}
+
+#[test]
+fn what_no_file_says_is_named_with_the_command_that_measures_it() {
+    for (sources, command) in [
+        (vec![signaling(), calls()], "scripts/bench relay"),
+        (vec![relay(), calls()], "scripts/bench signaling"),
+        (vec![relay(), signaling()], "scripts/bench calls"),
+    ] {
+        let error = Costs::of(&Findings::of(sources))
+            .expect_err(command)
+            .to_string();
+        assert!(
+            error.contains(command) && error.contains("--results"),
+            "{error}"
+        );
+    }
+    let broken = source(
+        Kind::Relay,
+        r#""costs": {"relay_up_1500_64dest": {}}, "ratios": {}"#,
+    );
+    let error = Costs::of(&Findings::of(vec![broken]))
+        .expect_err("no nanos")
+        .to_string();
+    assert!(
+        error.contains("relay.json: costs.relay_up_1500_64dest: missing field `nanos`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_text_has_every_region_figure_fit_and_assumption() {
+    let costs = costs(vec![relay(), signaling(), calls(), capacity("gaps")]);
+    let plan = Plan::of(
+        &assume("--users 900e6 --regions eu=50%,us=50%").expect("good"),
+        &costs,
+    );
+    let text = plan.text();
+    assert!(
+        text.starts_with("1,800,000 calls at once, 30,000 set-ups a second"),
+        "{text}"
+    );
+    for said in [
+        "eu ",
+        "us ",
+        "all ",
+        "capacity.json, commit c0ffee",
+        "2 x P, Linux 6",
+        "98.0 % explained",
+        "* --users",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    for one in plan.assumed.iter() {
+        assert!(
+            text.contains(&one.flag) && text.contains(&one.meaning),
+            "{}",
+            one.flag
+        );
+    }
+    let json = serde_json::to_value(&plan).expect("JSON");
+    assert_eq!(json["total"]["calls"], 1_800_000.0);
+    assert_eq!(json["measured"][0]["file"], "capacity.json");
+}

@@ -1,0 +1,153 @@
+//! Climbs the ladder: every kind of call on every line, in one run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::caller::{Caller, CallerPlan};
+use super::results::{Case, Channel, Climbed, Connection, Sample, Subject};
+use super::subject::{SubjectPlan, Subjects};
+use super::world::World;
+use crate::call::identity::Identity;
+use crate::call::recording::{Codec, Recording};
+
+/// Callers at once, at most.
+const CALLERS_MAX: u32 = 8;
+
+/// A call takes some milliseconds of each side's processor. One caller more for so much of a line's length keeps processors mostly idle.
+const LENGTH_PER_CALLER: Duration = Duration::from_millis(20);
+
+/// What to climb.
+#[derive(Clone, Debug)]
+pub struct LadderPlan {
+    /// What to start.
+    pub subjects: SubjectPlan,
+    /// Round-trip times. The first is none: there it is measured what an echo holds.
+    pub round_trips: Vec<Duration>,
+    /// Shares of frames that are lost each way. The first is none.
+    pub losses: Vec<f64>,
+    /// Calls of every kind on every line.
+    pub calls: u32,
+    /// Only these subjects.
+    pub only: Vec<Subject>,
+}
+
+/// The kinds of calls that are placed at a subject.
+#[must_use]
+pub fn cases(subject: Subject) -> Vec<Case> {
+    let case = |connection, channel| Case {
+        subject,
+        connection,
+        channel,
+    };
+    let warm = |channel| case(Connection::Warm, channel);
+    match subject {
+        Subject::Relay => vec![
+            warm(Channel::Without),
+            warm(Channel::Handshake),
+            warm(Channel::Snap),
+            case(Connection::Cold, Channel::Handshake),
+        ],
+        Subject::Direct => vec![
+            warm(Channel::Without),
+            warm(Channel::Handshake),
+            warm(Channel::Snap),
+        ],
+        Subject::Janus => vec![warm(Channel::Without)],
+        Subject::Aiortc => vec![warm(Channel::Without), warm(Channel::Handshake)],
+    }
+}
+
+/// Climbs, and tells of all rungs so far whenever one is done.
+///
+/// # Errors
+/// The network cannot be made, or a program does not start. What becomes of single calls is in the results.
+pub fn climb(plan: &LadderPlan, mut tell: impl FnMut(&[Climbed])) -> io::Result<Vec<Climbed>> {
+    let identity = Identity::new().map_err(io::Error::other)?;
+    let recording = Recording::new(Codec::Opus).map_err(io::Error::other)?;
+    let mut world = World::make()?;
+    let subjects = Subjects::start(&world, &plan.subjects)?;
+    let mut climbed = Vec::new();
+    for loss in &plan.losses {
+        for round_trip in &plan.round_trips {
+            world.set(*round_trip, *loss)?;
+            for subject in &plan.only {
+                let Some(callee) = subjects.callee(*subject) else {
+                    continue;
+                };
+                for case in cases(*subject) {
+                    // What a connection costs on a lossy line, TCP alone says.
+                    if case.connection == Connection::Cold && *loss > 0.0 {
+                        continue;
+                    }
+                    let caller = CallerPlan {
+                        callee: callee.clone(),
+                        connection: case.connection,
+                        channel: case.channel,
+                        identity: identity.clone(),
+                        recording: recording.clone(),
+                    };
+                    let (samples, failures) = rung(&world, &caller, plan.calls, *round_trip)?;
+                    let rung = Climbed {
+                        case,
+                        rtt_ms: round_trip.as_secs_f64() * 1_000.0,
+                        loss: *loss,
+                        samples,
+                        failures,
+                    };
+                    climbed.push(rung);
+                    tell(&climbed);
+                }
+            }
+        }
+    }
+    Ok(climbed)
+}
+
+type Outcomes = (Vec<Sample>, BTreeMap<String, u32>);
+
+/// Places calls of one kind, by as many callers as the line's length keeps waiting.
+fn rung(
+    world: &World,
+    plan: &CallerPlan,
+    calls: u32,
+    round_trip: Duration,
+) -> io::Result<Outcomes> {
+    let callers = (round_trip.as_millis() / LENGTH_PER_CALLER.as_millis()) as u32;
+    let callers = callers.clamp(1, CALLERS_MAX).min(calls);
+    let placed = AtomicU32::new(0);
+    let outcomes = Mutex::new(Outcomes::default());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..callers)
+            .map(|_| {
+                scope.spawn(|| {
+                    world.client.within(|| {
+                        let mut caller = Caller::new(plan.clone())?;
+                        // It warms the connection, and whatever else is cold.
+                        let _ = caller.call();
+                        while placed.fetch_add(1, Relaxed) < calls {
+                            let outcome = caller.call();
+                            let mut outcomes =
+                                outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                            match outcome {
+                                Ok(sample) => outcomes.0.push(sample),
+                                Err(why) => *outcomes.1.entry(why).or_default() += 1,
+                            }
+                        }
+                        Ok(())
+                    })
+                })
+            })
+            .collect();
+        all.into_iter().try_for_each(|caller| {
+            caller
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    Ok(outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner))
+}

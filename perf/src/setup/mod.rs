@@ -1,0 +1,22 @@
+//! How long a call takes to begin, on lines of every length: a ladder of round-trip times and losses, and the round trips that each phase takes.
+//!
+//! ```text
+//!   client ── line ── server        two network namespaces, joined by a line of this program's own (see [`crate::impair`])
+//!     │                 │
+//!   caller            signaling, relay, transceiver; or a peer
+//! ```
+//!
+//! HTTP crosses the same line as everything else. A call's clock starts with its POST, and stops when audio comes back from an echo, whose own
+//! delay is left out: it is measured beside, where the line takes no time. What a phase takes in round trips is the slope of its time
+//! over the length of the line.
+//!
+//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`].
+
+pub mod caller;
+pub mod fit;
+pub mod ladder;
+pub mod opening;
+pub mod results;
+pub mod subject;
+pub mod table;
+pub mod world;

@@ -1,0 +1,143 @@
+//! The ladder as tables for people.
+
+use std::fmt::Write as _;
+
+use super::results::{Phase, Rung, SetupResults};
+
+/// The phases that a table has, and what it calls them.
+const COLUMNS: [(Phase, &str); 5] = [
+    (Phase::Answer, "answer"),
+    (Phase::Ice, "ICE"),
+    (Phase::Dtls, "DTLS"),
+    (Phase::Channel, "channel"),
+    (Phase::Audio, "audio"),
+];
+
+/// The head of a table of [`line()`]s.
+#[must_use]
+pub fn head() -> String {
+    let mut head = format!(
+        "{:<30}{:>7}{:>6}{:>7}{:>8}",
+        "ms from POST, p50 / p99", "RTT", "loss", "calls", "failed"
+    );
+    for (_, name) in COLUMNS {
+        // Writing to a string cannot fail.
+        let _ = write!(head, "{name:>14}");
+    }
+    head
+}
+
+/// A rung in a line.
+#[must_use]
+pub fn line(rung: &Rung) -> String {
+    let mut line = format!(
+        "{:<30}{:>7.0}{:>5.0}%{:>7}{:>8}",
+        rung.case.name(),
+        rung.rtt_ms,
+        100.0 * rung.loss,
+        rung.calls,
+        rung.failed.values().sum::<u32>()
+    );
+    for (phase, _) in COLUMNS {
+        let figures = rung.phases.get(&phase).map_or_else(
+            || "-".to_owned(),
+            |times| format!("{:.0} / {:.0}", times.p50, times.p99),
+        );
+        let _ = write!(line, "{figures:>14}");
+    }
+    line
+}
+
+impl SetupResults {
+    /// The results as tables.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "{}\n\n{}", self.measured, head())?;
+        for rung in &self.rungs {
+            writeln!(out, "{}", line(rung))?;
+            for (why, times) in &rung.failed {
+                writeln!(out, "    {times} failed: {why}")?;
+            }
+        }
+        self.write_round_trips(out)?;
+        if !self.echoes.is_empty() {
+            write!(out, "\nwhat echoes hold, not in \"audio\":")?;
+            for echo in &self.echoes {
+                write!(out, "  {} {:.0} ms", echo.subject.name(), echo.ms)?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)?;
+        for target in &self.targets {
+            writeln!(
+                out,
+                "{:<70}{:>8.2}  at most {:<6}{}",
+                target.name,
+                target.found,
+                target.must,
+                if target.met { "met" } else { "missed" }
+            )?;
+        }
+        for missing in &self.missing {
+            writeln!(out, "not measured: {missing}")?;
+        }
+        Ok(())
+    }
+
+    fn write_round_trips(&self, out: &mut String) -> std::fmt::Result {
+        let mut cases: Vec<_> = self.round_trips.iter().map(|found| found.case).collect();
+        cases.dedup();
+        if cases.is_empty() {
+            return Ok(());
+        }
+        write!(out, "\n{:<30}", "round trips from POST (and ms)")?;
+        for (_, name) in COLUMNS {
+            write!(out, "{name:>14}")?;
+        }
+        writeln!(out)?;
+        for case in cases {
+            write!(out, "{:<30}", case.name())?;
+            for (phase, _) in COLUMNS {
+                let figures = self.fit(case, phase).map_or_else(
+                    || "-".to_owned(),
+                    |fit| format!("{:.2} ({:+.0})", fit.round_trips, fit.fixed_ms),
+                );
+                write!(out, "{figures:>14}")?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::{Channel, Subject, tests::ladder};
+    use super::*;
+    use crate::measured::Measured;
+
+    #[test]
+    fn a_table_has_every_rung_the_round_trips_and_what_was_missed() {
+        let mut climbed = ladder(Subject::Relay, Channel::Without, 3.0, 4.5);
+        climbed[3].failures.insert("no audio".to_owned(), 2);
+        let missing = vec!["Janus: not installed".to_owned()];
+        let table = SetupResults::of(Measured::default(), true, &climbed, missing).table();
+        let rung = table
+            .lines()
+            .find(|line| line.contains(" 200 ") && line.starts_with("relay, warm"))
+            .expect("a rung");
+        assert!(rung.contains("605 / 605"), "{table}");
+        assert!(rung.contains("905 / 905"), "{table}");
+        assert!(table.contains("2 failed: no audio"), "{table}");
+        assert!(table.contains("4.50 (+5)"), "{table}");
+        assert!(table.contains("missed"), "{table}");
+        assert!(table.contains("not measured: Janus"), "{table}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The first flight of a handshake that we begin (`setup:active`): it leaves with our answer to the client's first check.
+//!
+//! The engine sends DTLS once its ICE has settled on a pair, which takes another round trip, or more where the client nominates late. Its first
+//! flight waits for nothing that it says: so it is taken from the engine's DTLS here, and the session sends it itself. The handshake
+//! begins then, too, and its timer with it: a clock that ran from the answer on would have it repeated before the client could reply.
+//!
+//! Until the client's first flight has come, all that we send goes this way: the engine may still have no pair.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use str0m::crypto::dtls::{DtlsImplError, DtlsInstance, DtlsOutput, ProtocolVersion};
+
+/// Longer than any session: when a handshake that has not begun has something to do.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Room for a packet of DTLS.
+const PACKET_MAX: usize = 2_048;
+
+/// Begins a handshake, and gives out its first flight. It has two holders: the session, and the DTLS of its engine.
+#[derive(Clone, Debug, Default)]
+pub struct Hello(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Somebody will say when the handshake begins.
+    held: bool,
+    /// It is ours to begin, and has not begun.
+    waits: bool,
+    begun: Option<Instant>,
+    packets: Vec<Vec<u8>>,
+}
+
+impl Hello {
+    /// The handshake begins at [`Hello::begin`], if it is ours to begin. To be called before the engine is given an offer.
+    pub(crate) fn hold(&self) {
+        self.state().held = true;
+    }
+
+    /// Begins the handshake; returns whether it was waiting for that. The engine has to be given the time, or anything else, for the
+    /// flight to be made.
+    pub fn begin(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        if std::mem::take(&mut state.waits) {
+            state.begun = Some(now);
+            return true;
+        }
+        false
+    }
+
+    /// Takes the packets that are to be sent.
+    #[must_use]
+    pub fn take(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state().packets)
+    }
+
+    /// The engine's DTLS, with this in its way.
+    pub(crate) fn instance(&self, dtls: dimpl::Dtls, now: Instant) -> Instance {
+        Instance {
+            dtls,
+            hello: self.clone(),
+            stage: Stage::Through,
+            never: now + NEVER,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far a handshake of ours is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It has not begun.
+    Waits,
+    /// The client has not replied: packets go by the session.
+    First,
+    /// Packets go by the engine.
+    Through,
+}
+
+/// The DTLS of an engine.
+pub(crate) struct Instance {
+    dtls: dimpl::Dtls,
+    hello: Hello,
+    stage: Stage,
+    never: Instant,
+}
+
+impl Instance {
+    /// Does what the engine does with a handshake that it begins at once.
+    fn start(&mut self, now: Instant) -> Result<(), DtlsImplError> {
+        self.stage = Stage::First;
+        self.dtls.handle_timeout(now)?;
+        // Nothing makes it say hello, and is no packet.
+        let _ = self.dtls.handle_packet(&[]);
+        Ok(())
+    }
+
+    /// Hands the session what is to be sent.
+    fn divert(&mut self) {
+        let mut buffer = [0; PACKET_MAX];
+        while let DtlsOutput::Packet(packet) = self.dtls.poll_output(&mut buffer) {
+            self.hello.state().packets.push(packet.to_vec());
+        }
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Instance").field(&self.stage).finish()
+    }
+}
+
+impl DtlsInstance for Instance {
+    fn set_active(&mut self, active: bool) {
+        let mut state = self.hello.state();
+        if active && state.held && state.begun.is_none() {
+            state.waits = true;
+            self.stage = Stage::Waits;
+        }
+        drop(state);
+        self.dtls.set_active(active);
+    }
+
+    fn handle_packet(&mut self, packet: &[u8]) -> Result<(), DtlsImplError> {
+        match self.stage {
+            // There is nothing that it could be a reply to.
+            Stage::Waits => return Ok(()),
+            Stage::First if !packet.is_empty() => self.stage = Stage::Through,
+            _ => {}
+        }
+        self.dtls.handle_packet(packet)
+    }
+
+    fn poll_output<'a>(&mut self, buf: &'a mut [u8]) -> DtlsOutput<'a> {
+        if self.stage == Stage::Waits {
+            let begun = self.hello.state().begun;
+            // A start that fails is told when the engine serves the timer next.
+            if begun.is_none_or(|now| self.start(now).is_err()) {
+                return DtlsOutput::Timeout(self.never);
+            }
+        }
+        if self.stage == Stage::First {
+            self.divert();
+        }
+        self.dtls.poll_output(buf)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {
+        match self.stage {
+            Stage::Waits => Ok(()),
+            _ => self.dtls.handle_timeout(now),
+        }
+    }
+
+    fn send_application_data(&mut self, data: &[u8]) -> Result<usize, DtlsImplError> {
+        self.dtls.send_application_data(data)
+    }
+
+    fn is_active(&self) -> bool {
+        self.dtls.is_active()
+    }
+
+    fn protocol_version(&self) -> Option<ProtocolVersion> {
+        self.dtls.protocol_version()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.dtls.is_closing()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.dtls.is_closed()
+    }
+
+    fn close(&mut self) -> Result<(), DtlsImplError> {
+        self.dtls.close()
+    }
+}
