@@ -131,9 +131,9 @@ fn calls_restart_ice_and_move_and_come_and_go() {
         churn: Duration::from_secs(6),
         vanish: 0.1,
         trouble: Rates {
-            restarts: 0.1,
-            moves: 0.1,
-            rebinds: 0.1,
+            restarts: 0.2,
+            moves: 0.2,
+            rebinds: 0.2,
         },
         ..Manner::default()
     };
