@@ -43,13 +43,19 @@ def program(profile: Path, otherwise: int) -> bytes:
 
     A profile names calls of several machines; those that this one does not have are left out, as a runtime does.
     """
-    name, architecture, _ = _MACHINES[platform.machine()]
+    name, _, _ = _MACHINES[platform.machine()]
     content = json.loads(profile.read_text())
     assert name in {one["architecture"] for one in content["archMap"]}
+    return assemble(allowed(profile), otherwise)
+
+
+def assemble(names: set[str], otherwise: int) -> bytes:
+    """The filter that allows these calls, and no other."""
+    _, architecture, _ = _MACHINES[platform.machine()]
     here = numbers()
     load, equal, give = 0x20, 0x15, 0x06
     code = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, KILL_PROCESS), (load, 0, 0, 0)]
-    for number in sorted(here[one] for one in allowed(profile) if one in here):
+    for number in sorted(here[one] for one in names if one in here):
         code += [(equal, 0, 1, number), (give, 0, 0, ALLOW)]
     code.append((give, 0, 0, otherwise))
     return b"".join(struct.pack("=HBBI", *one) for one in code)
