@@ -6,7 +6,8 @@ WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo build --locked --release -p firsthop-transceiver --bin transceiver \
-    && mkdir bin && cp target/release/transceiver bin/
+    && mkdir bin && cp target/release/transceiver bin/ \
+    && strip --strip-debug bin/*
 
 # glibc, libgcc, the certificates of the public authorities, /etc/passwd; no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot

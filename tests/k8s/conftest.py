@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +14,17 @@ import yaml
 from cluster import pods
 from cluster.manifests import K8S, KUBECTL
 from cluster.site import Site, build_images
-from firsthop import audio
+from firsthop import audio, namespaces
 from firsthop.audio import Samples
 from firsthop.caller import Caller
+
+
+def pytest_sessionstart() -> None:
+    """Clears away what a killed run left."""
+    # Who was started in the background ignores what Ctrl-C sends, and so would every program started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.geteuid() == 0 and shutil.which("ip") is not None:
+        namespaces.remove_stale()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ UNITS = {
     "transceiver": "firsthop-transceiver.service",
     "signaling": "firsthop-signaling.service",
 }
-#: The sum of systemd's own weights of what a service may do; one that is not confined at all has about 12.
+#: The sum of systemd's own weights of what a service may do; one that is not confined at all has 12.7.
 EXPOSURE_MAX = 2.0
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an installation is root's")

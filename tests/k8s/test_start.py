@@ -14,7 +14,7 @@ import pytest
 
 from cluster import manifests
 from cluster.site import Site
-from firsthop import audio
+from firsthop import audio, metrics
 from firsthop.audio import Samples
 from firsthop.caller import Caller
 from firsthop.processes import Program
@@ -131,6 +131,11 @@ def test_a_region_starts_as_its_manifests_say(
     start_relay(region)
     start_transceiver(region)
     url = start_signaling(region)
+    # What the autoscaler goes by.
+    scaler = manifests.named(region.objects, "HorizontalPodAutoscaler", "transceiver")
+    _, page = metrics.get(region.node, 5080, "/metrics", region.names["transceiver"])
+    for one in scaler["spec"]["metrics"]:
+        assert f"\n{one['pods']['metric']['name']}{{" in page
     # There is no model server here. That a session is made, and that its client's checks come through the public
     # address, shows the rest.
     call = caller(region.client, url, sentence)

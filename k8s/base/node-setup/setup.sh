@@ -15,10 +15,9 @@ mv "$seccomp/.relay.json.new" "$seccomp/relay.json"
 mkdir -p "$socket"
 chgrp 65532 "$socket"
 chmod 0770 "$socket"
-echo "ready: relays can be started on this node"
-
 # Nothing else is to be done until the pod is replaced.
-trap 'exit 0' TERM INT
+trap 'kill "${!:-}" 2>/dev/null; exit 0' TERM INT
+echo "ready: relays can be started on this node"
 while :; do
     sleep 3600 &
     wait $!

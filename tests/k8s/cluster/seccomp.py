@@ -45,7 +45,7 @@ def program(profile: Path, otherwise: int) -> bytes:
     """
     name, _, _ = _MACHINES[platform.machine()]
     content = json.loads(profile.read_text())
-    assert name in {one["architecture"] for one in content["archMap"]}
+    assert name in content["architectures"]
     return assemble(allowed(profile), otherwise)
 
 
