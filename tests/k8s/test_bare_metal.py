@@ -180,6 +180,26 @@ def test_the_units_start_the_programs(
             program.kill()
 
 
+def test_one_instance_of_the_relay_takes_over_from_the_other(
+    staged: Path, machine: Namespace, images: Path, binaries: Path, tmp_path: Path
+) -> None:
+    _make_keys(staged, binaries)
+    relays = []
+    try:
+        # `systemctl start firsthop-relay@a`, then `…@b`: they share what is in /run.
+        for instance in ("a", "b"):
+            relays.append(_start("relay", staged, machine, images, tmp_path, instance))
+            relays[-1].wait_for_line("ready", READY_SECONDS)
+        first, second = relays
+        assert first.wait(READY_SECONDS) == 0
+        assert "handed over" in first.text()
+        assert "took over" in second.text()
+        assert second.stop() == 0
+    finally:
+        for relay in relays:
+            relay.kill()
+
+
 def _make_keys(staged: Path, binaries: Path) -> None:
     folder = staged / "etc/firsthop"
     subprocess.run([binaries / "keys", "init", folder], check=True)
@@ -190,7 +210,7 @@ def _make_keys(staged: Path, binaries: Path) -> None:
     folder.chmod(0o755)
 
 
-def _start(service: str, staged: Path, machine: Namespace, images: Path, tmp_path: Path) -> Program:
+def _start(service: str, staged: Path, machine: Namespace, images: Path, tmp_path: Path, instance: str = "") -> Program:
     """Starts a unit's program: its command, its variables, its filter of system calls, as a user without rights."""
     unit = units.read(staged / "etc/systemd/system" / UNITS[service])
     variables: dict[str, str] = {}
@@ -199,10 +219,10 @@ def _start(service: str, staged: Path, machine: Namespace, images: Path, tmp_pat
         files += units.read(staged / "etc/systemd/system/firsthop-relay@.service.d/cpus.conf")["EnvironmentFile"]
     for file in files:
         variables.update(units.environment(Path(f"{staged}{file}")))
-    root = tmp_path / f"{service}-root"
+    root = tmp_path / f"{service}{instance}-root"
     shutil.copytree(images / service, root, symlinks=True, copy_function=os.link)
     runtime = tmp_path / f"{service}-run"
-    runtime.mkdir()
+    runtime.mkdir(exist_ok=True)
     os.chown(runtime, 65532, 65532)
     mounts = [(staged / "etc/firsthop", "/etc/firsthop", True), (runtime, "/run/firsthop", False)]
     for _, target, _ in mounts:
@@ -220,6 +240,7 @@ def _start(service: str, staged: Path, machine: Namespace, images: Path, tmp_pat
         "argv": shlex.split(unit["ExecStart"][0]),
         "environment": variables,
     }
-    path = tmp_path / f"{service}.json"
+    path = tmp_path / f"{service}{instance}.json"
     path.write_text(json.dumps(spec))
-    return Program(service, machine.command(sys.executable, contain.__file__, path), tmp_path / f"{service}.log")
+    name = service + instance
+    return Program(name, machine.command(sys.executable, contain.__file__, path), tmp_path / f"{name}.log")

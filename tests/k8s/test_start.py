@@ -6,6 +6,7 @@ Inside the root file systems of their images: a call, the upgrade of the relay u
 import json
 import os
 import signal
+import socket
 import stat
 from collections.abc import Callable
 
@@ -17,11 +18,16 @@ from cluster.site import Site
 from firsthop import audio, metrics
 from firsthop.audio import Samples
 from firsthop.caller import Caller
+from firsthop.namespaces import Namespace
 from firsthop.processes import Program
 from firsthop.stack import READY_SECONDS
 from firsthop.waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers are namespaces: that takes root")
+
+
+#: Where a pod is, and its address.
+Place = tuple[Namespace, str]
 
 
 def start_node(site: Site) -> None:
@@ -54,9 +60,9 @@ def start_redis(site: Site) -> None:
     program.wait_for_line("Ready to accept connections", READY_SECONDS)
 
 
-def start_transceiver(site: Site) -> Program:
+def start_transceiver(site: Site, place: Place | None = None) -> Program:
     """Starts a transceiver, which the headless Service names from then on."""
-    place = site.place("transceiver")
+    place = place or site.place("transceiver")
     program = site.start("transceiver", "transceiver", place)
     program.wait_for_line("ready", READY_SECONDS)
     site.names["transceiver"] = place[1]
@@ -64,9 +70,9 @@ def start_transceiver(site: Site) -> Program:
     return program
 
 
-def start_signaling(site: Site) -> str:
+def start_signaling(site: Site, place: Place | None = None) -> str:
     """Starts signaling and waits until it finds the transceivers; returns its URL."""
-    place = site.place("signaling")
+    place = place or site.place("signaling")
     site.start("signaling", "signaling", place)
     until("it is ready", lambda: site.get(site.node, place[1], 8080, "/readyz") == 200, READY_SECONDS)
     return f"http://{place[1]}:8080"
@@ -80,6 +86,40 @@ def complaints(site: Site) -> list[str]:
 def alike(said: Samples, heard: Samples) -> bool:
     """Whether what was heard is what was said, second by second, for the most part."""
     return float(np.median(audio.likeness(said, heard))) > 0.65
+
+
+def test_policies_let_a_call_through_and_nobody_else(
+    site: Callable[[str], Site], caller: Callable[..., Caller], sentence: Samples
+) -> None:
+    dev = site("dev")
+    start_node(dev)
+    start_redis(dev)
+    start_relay(dev)
+    place = dev.place("transceiver")
+    start_transceiver(dev, place)
+    signaling = dev.place("signaling")
+    dev.enforce_policies()
+    url = start_signaling(dev, signaling)
+    call = caller(dev.client, url, sentence)
+    call.call()
+    call.speak()
+    call.wait_for_event("output_audio_buffer.stopped", 30)
+    assert alike(sentence, call.heard())
+    for namespace, _ in (place, signaling):
+        assert dev.refused(namespace, "output") == 0, "a program wants what no policy allows"
+
+    # A stranger, with everything that it takes but the right address.
+    before = dev.refused(place[0], "input")
+
+    def knock() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(b"FH", (place[1], 5000))
+
+    dev.client.call(knock)
+    until("the trunk is closed to it", lambda: dev.refused(place[0], "input") > before, 10)
+    assert dev.get(dev.client, place[1], 5080, "/healthz", patience=1) == 0
+    assert dev.get(dev.client, dev.names["redis"], 6379, "/", patience=1) == 0
+    assert dev.get(dev.node, place[1], 5080, "/healthz") == 200
 
 
 def test_a_call_goes_on_through_the_upgrade_of_the_relay(

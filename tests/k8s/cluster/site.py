@@ -4,6 +4,7 @@ Pods are started one by one, each container exactly as the kubelet would have it
 what the manifests leave to the cluster: the pod's and the node's own address.
 """
 
+import http.client
 import ipaddress
 import itertools
 import json
@@ -13,12 +14,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from firsthop import metrics
 from firsthop.namespaces import Namespace, give_address, ip, join
 from firsthop.processes import Program
 from firsthop.stack import READY_SECONDS
 
-from . import contain, manifests, pods, seccomp
+from . import contain, manifests, pods, policies, seccomp
 from .manifests import Container, Object
 from .pods import Host
 
@@ -39,6 +39,8 @@ class Site:
         self._secrets, self._images, self._scratch = secrets, images, scratch
         self._numbers = itertools.count(1)
         self._made: list[Namespace] = []
+        #: Pods with addresses of their own.
+        self._placed: list[tuple[str, Namespace, str]] = []
         #: Whether a system call that a profile does not allow ends the program, so that none is denied without anybody
         #: noticing. A runtime lets it fail.
         self.strict = True
@@ -98,6 +100,21 @@ class Site:
         """
         self.node.check("nft", "-f", "-", stdin=rules)
 
+    def enforce_policies(self) -> None:
+        """Has every pod with an address of its own keep to the site's policies, as far as pods are placed by now."""
+        labels = {
+            one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+            for one in manifests.workloads(self.objects)
+        }
+        pods_here = [(labels[name], address) for name, _, address in self._placed]
+        for name, namespace, _ in self._placed:
+            namespace.check("nft", "-f", "-", stdin=policies.rules(self.objects, labels[name], pods_here, self.node_ip))
+
+    def refused(self, namespace: Namespace, way: str) -> int:
+        """How many packets of a pod its policies have refused; `way` is input or output."""
+        line = namespace.check("nft", "list", "counter", "inet", "cluster", f"refused_{way}")
+        return int(line.split("packets")[1].split()[0])
+
     def place(self, workload: str) -> tuple[Namespace, str]:
         """Where a pod of a workload runs, and its address: the node, or a namespace of its own."""
         pod = manifests.pod_of(
@@ -106,7 +123,9 @@ class Site:
         if pod.get("hostNetwork"):
             return self.node, self.node_ip
         address = next(self._pod_ips)
-        return self._join(workload, address), address
+        namespace = self._join(workload, address)
+        self._placed.append((workload, namespace, address))
+        return namespace, address
 
     def start(self, workload: str, name: str, place: tuple[Namespace, str], again: str = "") -> Program:
         """Starts a container of a workload. `again` tells a second one of a workload apart."""
@@ -173,12 +192,20 @@ class Site:
         assert status == 0, f"{program.name} ended with {status}: {program.text()}"
         return program
 
-    def get(self, namespace: Namespace, address: str, port: int, path: str) -> int:
-        """The status of an HTTP page, as a probe sees it; 0 when nobody answers."""
-        try:
-            return metrics.get(namespace, port, path, address)[0]
-        except OSError:
-            return 0
+    def get(self, namespace: Namespace, address: str, port: int, path: str, patience: float = 10) -> int:
+        """The status of an HTTP page, as a probe sees it; 0 when nobody answers within `patience` seconds."""
+
+        def ask() -> int:
+            connection = http.client.HTTPConnection(address, port, timeout=patience)
+            try:
+                connection.request("GET", path)
+                return connection.getresponse().status
+            except (OSError, http.client.HTTPException):
+                return 0
+            finally:
+                connection.close()
+
+        return namespace.call(ask)
 
     def close(self) -> None:
         """Ends what still runs, and removes the namespaces."""
