@@ -90,6 +90,63 @@ def test_what_cannot_be_is_told_before_anything_changes(
     assert not list(tmp_path.iterdir())
 
 
+#: A machine whose every change is forgotten: its root is this one's, with a layer above in memory. Commands that
+#: would act on the running system write down how they were called.
+FORGETFUL = """
+mount -t tmpfs none "$SCRATCH"
+mkdir "$SCRATCH"/upper "$SCRATCH"/work "$SCRATCH"/root
+mount -t overlay none -o lowerdir=/,upperdir="$SCRATCH"/upper,workdir="$SCRATCH"/work "$SCRATCH"/root
+for part in "$REPOSITORY" "$BINARIES"; do
+    mkdir -p "$SCRATCH/root$part"
+    mount --bind "$part" "$SCRATCH/root$part"
+done
+mount -t tmpfs none "$SCRATCH"/root/run
+mount --bind /dev "$SCRATCH"/root/dev
+mkdir -p "$SCRATCH"/root/run/systemd/system "$SCRATCH"/root/run/recorded
+for command in systemctl sysctl; do
+    printf '#!/bin/sh\\necho %s "$@" >>/run/calls\\n' $command >"$SCRATCH/root/run/recorded/$command"
+    chmod +x "$SCRATCH/root/run/recorded/$command"
+done
+chroot "$SCRATCH"/root /bin/bash -euc "$DO"
+"""
+
+
+def test_on_the_running_machine_it_loads_what_it_has_put_there_and_starts_nothing(
+    binaries: Path, tmp_path: Path
+) -> None:
+    do = f"""
+        PATH=/run/recorded:$PATH
+        {INSTALL} --binaries {binaries} >/run/said
+        getent passwd firsthop | cut -d: -f1
+        stat -c '%A %G' /etc/firsthop /etc/firsthop/relay.env
+        /usr/local/bin/relay --version | cut -d' ' -f1
+        {INSTALL} --uninstall >/run/said
+        test ! -e /usr/local/bin/relay
+        cat /run/calls
+    """
+    environment = {
+        **os.environ,
+        "SCRATCH": str(tmp_path),
+        "REPOSITORY": str(manifests.REPOSITORY),
+        "BINARIES": str(binaries),
+        "DO": do,
+    }
+    command = ["unshare", "--mount", "bash", "-euc", FORGETFUL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "firsthop",
+        "drwxr-x--- firsthop",
+        "-rw-r----- firsthop",
+        "relay",
+        "systemctl daemon-reload",
+        "sysctl --quiet --load /etc/sysctl.d/60-firsthop.conf",
+        "systemctl disable --now firsthop-relay@a firsthop-relay@b firsthop-transceiver firsthop-signaling",
+        "systemctl daemon-reload",
+    ]
+    assert not Path("/usr/local/bin/relay").exists()
+
+
 def test_an_own_prefix_is_where_the_units_look(binaries: Path, tmp_path: Path) -> None:
     done = install("--root", tmp_path, "--binaries", binaries, "--prefix", "/opt/firsthop", "--services", "signaling")
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,9 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +161,49 @@ def test_a_call_goes_on_through_the_upgrade_of_the_relay(
     # As a pod without successor: flows may last for some seconds.
     new.signal(signal.SIGINT)
     assert new.wait(READY_SECONDS) == 0
+    assert complaints(dev) == []
+
+
+def test_keys_are_rotated_by_new_secrets_and_no_call_drops(
+    site: Callable[[str], Site], caller: Callable[..., Caller], sentence: Samples, binaries: Path, tmp_path: Path
+) -> None:
+    dev = site("dev")
+    folder = tmp_path / "keys"
+
+    def keys(*arguments: str) -> None:
+        command = [binaries / "keys", arguments[0], folder, *arguments[1:]]
+        subprocess.run(command, check=True, capture_output=True)
+        dev.set_secret("firsthop-data-keyring", {"data.toml": (folder / "data.toml").read_bytes()})
+        dev.set_secret("firsthop-api-keyring", {"api.toml": (folder / "api.toml").read_bytes()})
+
+    keys("init")
+    start_node(dev)
+    start_redis(dev)
+    relay = start_relay(dev)
+    transceiver = start_transceiver(dev)
+    url = start_signaling(dev)
+    signaling = dev.programs[-1]
+    old = caller(dev.client, url, sentence)
+    old.call()
+    for step, arguments in enumerate((["add"], ["activate", "2"]), start=1):
+        keys(*arguments)
+        for program in (relay, transceiver, signaling):
+            until(
+                f"{program.name} has read the new key",
+                lambda p=program, n=step: p.count('"file reloaded","setting":"keyring"') >= n,
+                READY_SECONDS,
+            )
+    new = caller(dev.client, url, sentence)
+    new.call()
+    assert old.server_credentials()[0][:2] != new.server_credentials()[0][:2], "both name the same key"
+    for call in (old, new):
+        said = len(call.event_types())
+        call.speak()
+        until(
+            "it is heard",
+            lambda c=call, n=said: "output_audio_buffer.stopped" in c.event_types()[n:],
+            READY_SECONDS,
+        )
     assert complaints(dev) == []
 
 

@@ -4,9 +4,9 @@ import base64
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from . import images
 from .manifests import Container, Object, named
@@ -157,22 +157,33 @@ def _volume(volume: Object, host: Host, scratch: Path, group: int) -> Path:
         return path
     folder = scratch / volume["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, Any] = {}
-    mode = 0o644
     if "configMap" in volume:
-        files = host.config_map(volume["configMap"]["name"])
+        publish(folder, host.config_map(volume["configMap"]["name"]), 0o644, group)
     elif "secret" in volume:
-        files = host.secrets[volume["secret"]["secretName"]]
-        mode = volume["secret"].get("defaultMode", mode)
+        source = volume["secret"]
+        publish(folder, host.secrets[source["secretName"]], source.get("defaultMode", 0o644), group)
     else:
         folder.chmod(0o777)
+    return folder
+
+
+def publish(folder: Path, files: Mapping[str, str | bytes], mode: int, group: int) -> None:
+    """Writes the files of a ConfigMap or Secret as a kubelet does: all change at once, when a link is replaced.
+
+    What a Secret has is the pod's group's to read, if there is one.
+    """
+    version = folder / f"..version-{len(list(folder.glob('..version-*')))}"
+    version.mkdir(mode=0o755)
     for name, content in files.items():
-        path = folder / name
+        path = version / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         path.chmod(mode)
-        # What a Secret has is the pod's group's to read, if there is one.
         os.chown(path, 0, group)
-    return folder
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"..data/{name}")
+    link = folder / "..data_tmp"
+    link.symlink_to(version.name)
+    link.rename(folder / "..data")
 
 
 def secrets(objects: list[Object]) -> dict[str, dict[str, bytes]]:

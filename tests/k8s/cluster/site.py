@@ -39,6 +39,8 @@ class Site:
         self._secrets, self._images, self._scratch = secrets, images, scratch
         self._numbers = itertools.count(1)
         self._made: list[Namespace] = []
+        #: The volumes of each container that was started, by their names in a folder.
+        self._volumes: list[tuple[Container, Path]] = []
         #: Pods with addresses of their own.
         self._placed: list[tuple[str, Namespace, str]] = []
         #: Whether a system call that a profile does not allow ends the program, so that none is denied without anybody
@@ -135,12 +137,24 @@ class Site:
         scratch = self._scratch / label
         host = Host(self.objects, self._secrets, self.node_ip, address, self.node_files)
         prepared = pods.prepare(container, host, scratch / "volumes")
+        self._volumes.append((container, scratch / "volumes"))
         spec = scratch / "spec.json"
         spec.write_text(json.dumps(self._spec(container, prepared, scratch)))
         command = namespace.command(sys.executable, contain.__file__, spec)
         program = Program(label, command, self.log(label))
         self.programs.append(program)
         return program
+
+    def set_secret(self, name: str, files: dict[str, bytes]) -> None:
+        """Gives a Secret new content, also in the pods that run: their kubelets write it into the volumes."""
+        self._secrets = {**self._secrets, name: files}
+        for container, scratch in self._volumes:
+            for volume in container.pod.get("volumes", []):
+                source = volume.get("secret", {})
+                # Not every container of a pod mounts all of its volumes.
+                if source.get("secretName") == name and (scratch / volume["name"]).exists():
+                    group = container.pod["securityContext"]["fsGroup"]
+                    pods.publish(scratch / volume["name"], files, source["defaultMode"], group)
 
     def _spec(self, container: Container, prepared: pods.Prepared, scratch: Path) -> Object:
         root = self._root(container, scratch)
