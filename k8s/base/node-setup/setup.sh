@@ -15,8 +15,8 @@ mv "$seccomp/.relay.json.new" "$seccomp/relay.json"
 mkdir -p "$socket"
 chgrp 65532 "$socket"
 chmod 0770 "$socket"
-# Nothing else is to be done until the pod is replaced.
-trap 'kill "${!:-}" 2>/dev/null; exit 0' TERM INT
+# Nothing else is to be done until the pod is replaced. A child that was just made could miss any other signal.
+trap 'kill -KILL "${!:-}" 2>/dev/null; exit 0' TERM INT
 echo "ready: relays can be started on this node"
 while :; do
     sleep 3600 &
