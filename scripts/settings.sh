@@ -148,12 +148,12 @@ check_cores() {
 
 # cores_of COPY: the processors of one of several relays. Each has its own where a number is asked for and there are enough.
 cores_of() {
-    local own=()
+    local mine=()
     # shellcheck disable=SC2154 # copies and cores are the script's
     if [[ $copies -gt 1 && $cores != *[,-]* && ${#available[@]} -ge $((copies * core_count)) ]]; then
-        own=("${available[@]:$1 * core_count:core_count}")
+        mine=("${available[@]:$1 * core_count:core_count}")
         # As ranges: a number alone would be how many.
-        printf '%s\n' "${own[@]}" | sed 's/.*/&-&/' | paste -sd,
+        printf '%s\n' "${mine[@]}" | sed 's/.*/&-&/' | paste -sd,
     else
         printf '%s' "$cores"
     fi
