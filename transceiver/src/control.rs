@@ -29,11 +29,14 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::debug;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::session::{Advertised, Credentials};
 use crate::sideband;
-use crate::worker::{Command, CreateSpec, Directory, RestartBy, RestartSpec, Shared, WorkerStats};
+use crate::worker::{
+    Command, CreateSpec, Directory, Endings, RestartBy, RestartSpec, Shared, WorkerStats,
+};
 
 /// One worker, as the control server sees it.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub struct Control {
     pub sessions_per_worker: usize,
     /// Which worker has which session.
     pub directory: Directory,
+    /// What sessions were that have ended.
+    pub endings: Endings,
     /// Keys and fleet, as they are now.
     pub shared: watch::Receiver<Shared>,
     /// Whether no new sessions are taken.
@@ -97,6 +102,7 @@ pub fn router(control: Arc<Control>) -> Router {
             get(sideband::join),
         )
         .route(STATUS_PATH, get(status))
+        .route(debug::PATH, get(debug::call))
         .layer(from_fn_with_state(Arc::clone(&control), authorize));
     let routes = Router::new()
         .merge(guarded)
@@ -460,6 +466,7 @@ mod tests {
             workers: Vec::new(),
             sessions_per_worker: 1,
             directory: Directory::default(),
+            endings: Endings::default(),
             shared: watch::channel(shared).1,
             draining: Arc::default(),
             secret: "not-for-logs".to_owned(),

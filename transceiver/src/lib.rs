@@ -19,6 +19,7 @@ mod bucket;
 pub mod channel;
 pub mod config;
 pub mod control;
+mod debug;
 pub mod dtls;
 pub mod hops;
 pub mod idle;

@@ -18,7 +18,7 @@ use firsthop_transceiver::limits;
 use firsthop_transceiver::metrics::Metrics;
 use firsthop_transceiver::socket;
 use firsthop_transceiver::worker::{
-    Core, CoreSettings, Directory, Shared, Worker, WorkerStats, spawn,
+    Core, CoreSettings, Directory, Endings, Shared, Worker, WorkerStats, spawn,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -94,6 +94,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
 
     let draining = Arc::new(AtomicBool::new(false));
     let directory = Directory::default();
+    let endings = Endings::default();
     let outages = Arc::new(Outages::default());
     let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
     let (drain, drained) = watch::channel(None);
@@ -111,6 +112,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             lifetimes: config.lifetimes,
             opus: config.opus,
             directory: directory.clone(),
+            endings: endings.clone(),
             epoch,
         };
         let (commands, queue) = mpsc::channel(limits::COMMANDS_WAITING);
@@ -157,6 +159,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         workers: handles,
         sessions_per_worker: config.sessions_per_worker,
         directory: directory.clone(),
+        endings,
         shared: shared_now,
         draining: Arc::clone(&draining),
         secret: config.control_secret,

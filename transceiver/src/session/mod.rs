@@ -13,6 +13,7 @@ mod early;
 mod engine;
 mod negotiate;
 mod quality;
+mod report;
 mod sidebands;
 mod voice;
 
@@ -23,6 +24,7 @@ use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId
 use firsthop_shared::control::CallKind;
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{IcePassword, Ufrag};
+use str0m::crypto::dtls::SrtpProfile;
 use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
@@ -41,7 +43,8 @@ use early::{Early, alert_in_the_clear};
 use quality::Quality;
 use voice::Voice;
 
-pub use quality::QualitySummary;
+pub use quality::{LastReport, QualitySummary};
+pub use report::{PathReport, SessionReport};
 pub(crate) use sidebands::Sidebands;
 pub use sidebands::{Sideband, SidebandEnd, SidebandId};
 
@@ -169,6 +172,11 @@ pub struct Session {
     /// first is answered.
     offer: Option<Offer>,
     drops: u64,
+    /// How media is protected, once DTLS has agreed on it.
+    srtp: Option<SrtpProfile>,
+    /// Events of the client's that were taken, and those that were written to its channel.
+    events_in: u64,
+    events_out: u64,
     /// Where the session panics: for tests of what that does to the neighbours.
     #[cfg(test)]
     pub(crate) panics_in: &'static [&'static str],

@@ -59,6 +59,7 @@ impl Rig {
             lifetimes: Lifetimes::default(),
             opus: OpusMode::default(),
             directory: Directory::default(),
+            endings: Endings::default(),
             epoch: now,
         };
         let shared = Shared {
