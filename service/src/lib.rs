@@ -3,6 +3,7 @@
 //! - [`settings`]: the command line and the environment, errors in one line, the log, the exit status;
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs;
 //! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
+//! - `traces`, with the feature of that name: spans of a call's set-up, on their way to a collector;
 //! - [`limits`]: the bounds that all servers have in common.
 //!
 //! It decides nothing about calls or packets, and depends on no other member of the workspace than `firsthop-shared`, which stays
@@ -16,3 +17,5 @@ mod log;
 pub mod open_files;
 pub mod server;
 pub mod settings;
+#[cfg(feature = "traces")]
+pub mod traces;

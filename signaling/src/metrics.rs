@@ -2,8 +2,10 @@
 //!
 //! Labels have few values: routes as templates, never paths; so that no client can grow the set.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use firsthop_service::traces::{Counts, CountsShown};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -80,6 +82,7 @@ pub struct Metrics {
     reloads: Counter,
     reload_failures: Counter,
     transceivers: Family<StandingLabels, Gauge>,
+    traces: Arc<Counts>,
 }
 
 fn time_histogram() -> Histogram {
@@ -118,6 +121,8 @@ impl Metrics {
         );
         let hang_ups = Counter::default();
         registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
+        let traces = Arc::default();
+        registry.register_collector(Box::new(CountsShown(Arc::clone(&traces))));
         let restarts = Counter::default();
         registry.register("restarts", "ICE restarts", restarts.clone());
         let sidebands = Gauge::default();
@@ -161,6 +166,7 @@ impl Metrics {
             reloads,
             reload_failures,
             transceivers,
+            traces,
         }
     }
 
@@ -229,6 +235,12 @@ impl Metrics {
         }
     }
 
+    /// Where spans of traces are counted.
+    #[must_use]
+    pub fn traces(&self) -> Arc<Counts> {
+        Arc::clone(&self.traces)
+    }
+
     /// Sets how many transceivers stand like this.
     pub fn transceivers(&self, standing: Standing, count: usize) {
         self.transceivers
@@ -265,6 +277,7 @@ mod tests {
             "firsthop_signaling_create_seconds_bucket{le=\"0.005\",phase=\"total\"} 1",
             "firsthop_signaling_create_again_total{reason=\"minted\"} 1",
             "firsthop_signaling_transceivers{standing=\"ready\"} 2",
+            "firsthop_signaling_trace_spans_total{outcome=\"dropped_queue\"} 0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

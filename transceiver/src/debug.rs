@@ -1,6 +1,6 @@
 //! `GET /debug/call/{id}`: what support asks of a call, behind the control secret.
 //!
-//! `id` is the session's number as logs have it, in decimal, or in hexadecimal after `0x`. A call that lives is answered with 200 and a
+//! `id` is the session's number as logs have it, in decimal, or in hexadecimal after `0x`; with `?created=` it is that call alone. A call that lives is answered with 200 and a
 //! [`CallReport`](crate::worker::CallReport). One that has ended is answered with 404 and, as long as it is among the last
 //! [`limits::ENDINGS_KEPT`], with how it stood at its end:
 //!
@@ -15,10 +15,11 @@
 //! **What it costs.** The worker is asked by the bounded channel of all commands, and builds its answer in some microseconds. Who finds
 //! the channel full, or waits for longer than [`limits::REPORT_TIMEOUT`], gets 503: calls come first.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use firsthop_shared::address::SessionId;
@@ -27,26 +28,32 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::control::{Control, Refusal, submit, unknown_session};
+use crate::control::{Control, Refusal, created_of, submit, unknown_session};
 use crate::limits;
-use crate::worker::{Command, Ended};
-
-/// The route.
-pub(crate) const PATH: &str = "/debug/call/{id}";
+use crate::worker::{CallReport, Command, Ended};
 
 /// Answers what support asks of a call.
 pub(crate) async fn call(
     State(control): State<Arc<Control>>,
     Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, Refusal> {
     let id = parse(&id)?;
+    // Who knows when the call was created gets no other one of its id.
+    let wanted = match query.contains_key("created") {
+        true => Some(created_of(&query)?),
+        false => None,
+    };
+    let is_wanted = |call: &CallReport| wanted.is_none_or(|wanted| wanted == call.session.created);
     if let Some(shard) = control.directory.shard_of(id) {
         let (reply, result) = oneshot::channel();
         submit(control.worker(shard)?, Command::Report { id, reply })?;
         match timeout(limits::REPORT_TIMEOUT, result).await {
-            Ok(Ok(Some(report))) => return Ok(axum::Json(report).into_response()),
-            // It has ended meanwhile, or is not made yet.
-            Ok(Ok(None)) => {}
+            Ok(Ok(Some(report))) if is_wanted(&report) => {
+                return Ok(axum::Json(report).into_response());
+            }
+            // It has ended meanwhile, or is not made yet, or is another call.
+            Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => {
                 return Err(Refusal::new(
                     ControlCode::Full,
@@ -55,7 +62,11 @@ pub(crate) async fn call(
             }
         }
     }
-    let (at, ended) = control.endings.find(id).ok_or_else(unknown_session)?;
+    let (at, ended) = control
+        .endings
+        .find(id)
+        .filter(|(_, ended)| ended.call.as_deref().is_none_or(is_wanted))
+        .ok_or_else(unknown_session)?;
     let ms_ago = Instant::now().saturating_duration_since(at).as_millis();
     let message = format!("the session has ended: {}", ended.reason);
     let told = Told {
@@ -88,7 +99,7 @@ fn parse(text: &str) -> Result<SessionId, Refusal> {
         None => text.parse(),
     };
     let wrong = if text.starts_with("rtc_") {
-        "only signaling can open a call id: ask there, GET /debug/call/rtc_… with an admin key"
+        "only signaling can open a call id: ask there, GET /v1/fleet/calls/rtc_… with an admin key"
     } else {
         "an id is the session's number, as the log has it, or 0x and hexadecimal digits"
     };
@@ -99,7 +110,47 @@ fn parse(text: &str) -> Result<SessionId, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use firsthop_shared::address::ShardId;
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::control::WorkerHandle;
+    use crate::control::tests::control;
+
+    fn status_for(control: Arc<Control>) -> StatusCode {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        let asked = call(State(control), Path("7".to_owned()), Query(HashMap::new()));
+        runtime.block_on(asked).into_response().status()
+    }
+
+    #[test]
+    fn a_worker_without_time_is_not_waited_for() {
+        let (commands, queue) = mpsc::channel(1);
+        let worker = WorkerHandle {
+            commands,
+            stats: Arc::default(),
+        };
+        let control = Arc::new(control(vec![worker]));
+        assert!(control.directory.reserve(SessionId(7), ShardId(0)));
+        let began = Instant::now();
+        // Taken by the queue, and answered by nobody.
+        assert_eq!(
+            status_for(Arc::clone(&control)),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+        assert!(began.elapsed() >= limits::REPORT_TIMEOUT);
+        // Not even taken: the queue is full.
+        assert_eq!(
+            status_for(Arc::clone(&control)),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+        assert_eq!(queue.len(), 1);
+        drop(queue);
+        assert_eq!(status_for(control), StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     #[test]
     fn ids_are_taken_as_logs_write_them() {

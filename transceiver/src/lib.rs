@@ -33,4 +33,5 @@ pub mod sdp;
 pub mod session;
 mod sideband;
 pub mod socket;
+pub mod traces;
 pub mod worker;

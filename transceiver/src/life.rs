@@ -253,6 +253,18 @@ impl Life {
         }
     }
 
+    /// When its answer was made.
+    #[must_use]
+    pub fn answered_at(&self) -> Instant {
+        self.created
+    }
+
+    /// When the call reached each phase, in the order of [`Phase::ALL`].
+    #[must_use]
+    pub fn phases(&self) -> [Option<Instant>; Phase::ALL.len()] {
+        self.phases
+    }
+
     /// When DTLS came up, if it has.
     #[must_use]
     pub fn connected_at(&self) -> Option<Instant> {

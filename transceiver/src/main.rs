@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
+use firsthop_service::traces::{Counts, Exporter, Tracer};
 use firsthop_service::{file_size, files, server};
 use firsthop_shared::address::ShardId;
 use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind, Outages};
@@ -48,7 +49,12 @@ fn main() -> ExitCode {
             .saturating_add(served)
             .saturating_add(config.workers * limits::FILES_PER_WORKER),
     );
-    match serve(config, &open_files) {
+    let counts = Arc::new(Counts::default());
+    let traced = match args.traces.open(PROGRAM, Arc::clone(&counts)) {
+        Ok(traced) => traced,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
+    match serve(config, &open_files, traced, counts) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -61,7 +67,13 @@ fn random() -> u64 {
     rand::random()
 }
 
-fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
+fn serve(
+    config: Config,
+    open_files: &OpenFiles,
+    traced: Option<(Tracer, Exporter)>,
+    counts: Arc<Counts>,
+) -> anyhow::Result<ExitCode> {
+    let (tracer, exporter) = traced.unzip();
     let identity = Identity::process()?;
     let (keyring_watch, keyring) = config.keyring;
     let (fleet_watch, fleet) = config.fleet;
@@ -169,7 +181,9 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             config.sessions_per_worker,
             Arc::clone(&draining),
             Arc::clone(&sidebands),
+            counts,
         ),
+        tracer,
     });
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -181,6 +195,8 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::spawn(reload(shared, keyring_watch, fleet_watch));
         tokio::spawn(reload_apps(apps, apps_watch));
+        let (last, end) = watch::channel(false);
+        let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(end)));
         open_files.report();
         tracing::info!(
             trunk = %config.trunk,
@@ -254,6 +270,11 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         // The sessions have ended: their sidebands say so, and give their permits back.
         let all = u32::try_from(limits::SIDEBANDS_MAX)?;
         let _ = tokio::time::timeout(limits::STOP_TIMEOUT, sidebands.acquire_many(all)).await;
+        // What the workers have told at their end goes with it.
+        last.send_replace(true);
+        if let Some(exporting) = exporting {
+            exporting.await.context("the export of traces failed")?;
+        }
         fault.map_or(stopped, Err)
     })?;
     tracing::info!("stopped");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use firsthop_service::traces::{Counts, CountsShown};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -255,6 +256,7 @@ impl Metrics {
         sessions_per_worker: usize,
         draining: Arc<AtomicBool>,
         sidebands: Arc<Semaphore>,
+        traces: Arc<Counts>,
     ) -> Self {
         let capacity = (stats.len() * sessions_per_worker) as u64;
         let mut registry = Registry::with_prefix("firsthop_transceiver");
@@ -264,6 +266,7 @@ impl Metrics {
             draining,
             sidebands,
         }));
+        registry.register_collector(Box::new(CountsShown(traces)));
         Self(registry)
     }
 
@@ -304,9 +307,15 @@ mod tests {
         });
         let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
         let _open = sidebands.try_acquire_many(2).expect("two permits");
-        let page = Metrics::new(stats, 10, Arc::default(), Arc::clone(&sidebands))
-            .page()
-            .expect("a page");
+        let page = Metrics::new(
+            stats,
+            10,
+            Arc::default(),
+            Arc::clone(&sidebands),
+            Arc::default(),
+        )
+        .page()
+        .expect("a page");
         for line in [
             "firsthop_transceiver_sessions_ended_total{worker=\"1\",reason=\"reaped\"} 3",
             "firsthop_transceiver_drops_total{worker=\"1\",reason=\"foreign_shard\"} 4",
@@ -328,6 +337,7 @@ mod tests {
             "firsthop_transceiver_capacity_sessions 20",
             "firsthop_transceiver_sidebands 2",
             "firsthop_transceiver_draining 0",
+            "firsthop_transceiver_trace_spans_total{outcome=\"exported\"} 0",
         ] {
             assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
         }

@@ -38,6 +38,7 @@ use crate::limits;
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
 use crate::sdp::Offer;
+use crate::traces::SetUpTimes;
 
 use early::{Early, alert_in_the_clear};
 use quality::Quality;
@@ -518,6 +519,18 @@ impl Session {
             quality: self.quality.summary(),
             expected_loss: self.voice.expected_loss(),
             backend: self.voice.backend_report(),
+        }
+    }
+
+    /// How far its set-up has come.
+    #[must_use]
+    pub fn set_up_times(&self) -> SetUpTimes {
+        SetUpTimes {
+            answered: self.life.answered_at(),
+            phases: self.life.phases(),
+            has_channel: self.channel.is_offered(),
+            backend: self.voice.backend_report(),
+            ended: self.life.end_reason(),
         }
     }
 

@@ -145,6 +145,7 @@ impl Core {
                 client: spec.client,
                 app: spec.app,
                 backend: app.kind,
+                trace: spec.trace,
                 restart: Restart(0),
                 armed: None,
                 state: State::Created,

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::endings::CallReport;
 use crate::session::{Advertised, Credentials, Sideband, SidebandId};
+use crate::traces::CallTrace;
 
 /// A session to make. The control server has checked the ufrag and looked the ingresses up.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct CreateSpec {
     pub app: Option<String>,
     /// What the session is to be configured with.
     pub config: Option<serde_json::Value>,
+    /// Its trace, when it is traced.
+    pub trace: Option<Box<CallTrace>>,
 }
 
 /// What a client restarts ICE with.

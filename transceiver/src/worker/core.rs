@@ -26,6 +26,7 @@ use crate::lifetimes::Lifetimes;
 use crate::limits;
 use crate::reason::{Drops, Reason};
 use crate::session::{Arrival, Outbox, Session, SessionReport};
+use crate::traces::CallTrace;
 
 /// What all workers share and what changes when a file does.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub(super) struct Slot {
     /// The application that the call names.
     pub(super) app: Option<String>,
     pub(super) backend: Kind,
+    /// Its trace, as long as its set-up goes on.
+    pub(super) trace: Option<Box<CallTrace>>,
     /// The restart of the ufrag in use.
     pub(super) restart: Restart,
     /// The deadline that stands in the heap for this session.
@@ -71,6 +74,18 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Tells the spans of a traced set-up when it is over.
+    pub(super) fn tell_set_up(&mut self, now: Instant) {
+        let Some(trace) = &self.trace else {
+            return;
+        };
+        let times = self.session.set_up_times();
+        if times.is_over(now) {
+            trace.set_up(self.session.id().0, self.backend.label(), &times, now);
+            self.trace = None;
+        }
+    }
+
     /// What there is to tell of the call, whose session has told this.
     pub(super) fn report(&self, shard: ShardId, session: SessionReport) -> CallReport {
         CallReport {
@@ -313,6 +328,9 @@ impl Core {
                 self.counters.connected += 1;
             }
             slot.state = state;
+        }
+        if slot.trace.is_some() {
+            slot.tell_set_up(now);
         }
         if let Some(reason) = slot.session.end_reason() {
             self.finish(id, reason, now);
