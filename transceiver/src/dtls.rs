@@ -6,7 +6,7 @@
 //!
 //! The certificate is ECDSA P-256 (small, so that a flight fits a few packets), made when the process starts, and never
 //! written down. Clients check it against the fingerprint in the answer (RFC 8827 section 6.5), so it needs no name.
-
+//!
 //! A handshake that is ours to begin waits for its session: see [`Hello`].
 
 use std::cell::Cell;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use str0m::crypto::dtls::{DtlsImplError, DtlsInstance, DtlsOutput, ProtocolVersion};
+use str0m::crypto::dtls::{DtlsImplError, DtlsInstance, DtlsOutput, ProtocolVersion, SrtpProfile};
 
 /// Longer than any session: when a handshake that has not begun has something to do.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -30,6 +30,7 @@ struct State {
     waits: bool,
     begun: Option<Instant>,
     packets: Vec<Vec<u8>>,
+    agreed: Option<SrtpProfile>,
 }
 
 impl Hello {
@@ -53,6 +54,12 @@ impl Hello {
     #[must_use]
     pub fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().packets)
+    }
+
+    /// The SRTP profile that the handshake has agreed on, once it has ended. The engine keeps it to itself.
+    #[must_use]
+    pub fn agreed(&self) -> Option<SrtpProfile> {
+        self.state().agreed
     }
 
     /// The engine's DTLS, with this in its way.
@@ -147,7 +154,11 @@ impl DtlsInstance for Instance {
         if self.stage == Stage::First {
             self.divert();
         }
-        self.dtls.poll_output(buf)
+        let output = self.dtls.poll_output(buf);
+        if let DtlsOutput::KeyingMaterial(_, profile) = &output {
+            self.hello.state().agreed = Some(*profile);
+        }
+        output
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {

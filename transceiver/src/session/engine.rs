@@ -71,6 +71,10 @@ impl Session {
             match self.rtc.poll_output() {
                 Ok(Output::Timeout(at)) => {
                     self.engine_deadline = at;
+                    // Within the drain that has brought it: no other session's can be there.
+                    if self.srtp.is_none() {
+                        self.srtp = self.hello.agreed();
+                    }
                     return;
                 }
                 Ok(Output::Transmit(transmit)) => self.transmit(transmit, now, out),
@@ -158,6 +162,7 @@ impl Session {
                 self.authenticated(from, false, now);
                 match self.channel.incoming(data.id, data.binary, &data.data, now) {
                     Incoming::Event(text) => {
+                        self.events_in += 1;
                         self.idle.active(now);
                         self.voice.client_event(text, now);
                     }
@@ -286,6 +291,7 @@ impl Session {
                 Ok(true) => {
                     self.channel.took();
                     self.channel.left(&text);
+                    self.events_out += 1;
                     self.drain(None, now, out);
                 }
                 Ok(false) => {
