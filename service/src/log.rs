@@ -13,18 +13,20 @@ use std::panic::{self, PanicHookInfo};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+
 use crate::limits::{LOG_IMPATIENCE, LOG_PATIENCE, LOG_PIECE};
 use crate::settings::LogFormat;
 
 /// Standard error, for all that the process says there.
-static STDERR: LazyLock<Lines<Stderr>> = LazyLock::new(|| Lines::new(io::stderr(), text_note));
+static STDERR: LazyLock<Lines<Stderr>> =
+    LazyLock::new(|| Lines::new(io::stderr(), LogFormat::Text));
 
 /// Has what is said on standard error be in this form, and panics be told there as everything else: without waiting for long.
 pub(crate) fn start(format: LogFormat) {
-    STDERR.way().note = match format {
-        LogFormat::Text => text_note,
-        LogFormat::Json => json_note,
-    };
+    STDERR.way().format = format;
     panic::set_hook(Box::new(tell_panic));
 }
 
@@ -35,9 +37,12 @@ pub(crate) fn to_stderr() -> Line<'static, Stderr> {
 
 /// Says a line on standard error that is the last for a while: there is a moment's time for it, whatever was lost before.
 pub(crate) fn say(line: &str) {
-    STDERR
-        .way()
-        .line(format!("{line}\n").as_bytes(), LOG_PATIENCE);
+    let mut way = STDERR.way();
+    let line = match way.format {
+        LogFormat::Text => format!("{line}\n"),
+        LogFormat::Json => json_line("ERROR", line, None),
+    };
+    way.line(line.as_bytes(), LOG_PATIENCE);
 }
 
 /// Says what Rust's own hook would say, which waits for the reader: a thread that stood still there would never be missed.
@@ -64,8 +69,8 @@ struct Lines<T> {
 #[derive(Debug)]
 struct Way<T> {
     to: T,
-    /// What says that so many lines were lost.
-    note: fn(u64) -> String,
+    /// How what is said here looks.
+    format: LogFormat,
     /// Lines that found no room since the last one that did.
     lost: u64,
     /// When the last of them was.
@@ -75,10 +80,10 @@ struct Way<T> {
 }
 
 impl<T: Write + AsFd> Lines<T> {
-    fn new(to: T, note: fn(u64) -> String) -> Self {
+    fn new(to: T, format: LogFormat) -> Self {
         let way = Way {
             to,
-            note,
+            format,
             lost: 0,
             lost_at: None,
             cut: false,
@@ -114,7 +119,7 @@ impl<T: Write + AsFd> Way<T> {
             text.push(b'\n');
         }
         if self.lost > 0 {
-            text.extend((self.note)(self.lost).bytes());
+            text.extend(note(self.format, self.lost).bytes());
         }
         text.extend(line);
         let written = self.pieces(&text, patience);
@@ -179,12 +184,27 @@ impl<T: Write + AsFd> Way<T> {
     }
 }
 
-fn text_note(lines: u64) -> String {
-    format!("WARN {LOST} lines={lines}\n")
+/// What says that so many lines were lost.
+fn note(format: LogFormat, lines: u64) -> String {
+    match format {
+        LogFormat::Text => format!("WARN {LOST} lines={lines}\n"),
+        LogFormat::Json => json_line("WARN", LOST, Some(lines)),
+    }
 }
 
-fn json_note(lines: u64) -> String {
-    format!("{{\"level\":\"WARN\",\"fields\":{{\"message\":\"{LOST}\",\"lines\":{lines}}}}}\n")
+/// A line in the form of those that `tracing-subscriber` writes, for whoever reads them one by one.
+fn json_line(level: &str, message: &str, lines: Option<u64>) -> String {
+    let mut timestamp = String::new();
+    // Writing to a string does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let mut fields = json!({ "message": message });
+    if let Some(lines) = lines {
+        fields["lines"] = lines.into();
+    }
+    let target = module_path!();
+    let line =
+        json!({ "timestamp": timestamp, "level": level, "fields": fields, "target": target });
+    format!("{line}\n")
 }
 
 const LOST: &str = "lines of this log were lost: nobody took them";
@@ -222,7 +242,7 @@ mod tests {
 
     fn lines() -> (PipeReader, Lines<PipeWriter>) {
         let (reader, writer) = pipe().expect("a pipe");
-        (reader, Lines::new(writer, text_note))
+        (reader, Lines::new(writer, LogFormat::Text))
     }
 
     /// Ends the log, and reads what was written.
@@ -259,7 +279,7 @@ mod tests {
         lines.line(b"and more\n");
         let text = String::from_utf8(taken).expect("text") + &rest(reader, lines);
         let whole = text.matches(&line).count();
-        let note = text_note(10_000 - whole as u64);
+        let note = note(LogFormat::Text, 10_000 - whole as u64);
         let expected = format!("{}{note}there again\nand more\n", line.repeat(whole));
         assert!(text == expected, "{whole}: {}", &text[text.len() - 300..]);
     }
@@ -367,7 +387,10 @@ mod tests {
             exit(7);
         }
         let (_reader, writer) = pipe().expect("a pipe");
-        fill(&Lines::new(writer.try_clone().expect("a pipe"), text_note));
+        fill(&Lines::new(
+            writer.try_clone().expect("a pipe"),
+            LogFormat::Text,
+        ));
         let mut child = Command::new(std::env::current_exe().expect("this"))
             .args([
                 "--exact",
@@ -391,6 +414,61 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(status.code(), Some(7));
+    }
+
+    /// Whoever reads JSON must be able to read all of it: panics, last words, and what was lost.
+    #[test]
+    fn every_line_of_a_json_log_is_an_object_with_the_same_fields() {
+        const CHILD: &str = "FIRSTHOP_TEST_JSON";
+        if std::env::var_os(CHILD).is_some() {
+            let Settings { log } = Settings::parse_from(["program", "--log-format", "json"]);
+            log.start(&[]).expect("a log");
+            tracing::warn!(setting = "fleet", "as usual");
+            assert!(thread::spawn(broken).join().is_err());
+            STDERR.way().lost = 3;
+            settings::say("program", "a \"quoted\" cause");
+            exit(7);
+        }
+        let child = Command::new(std::env::current_exe().expect("this"))
+            .args([
+                "--exact",
+                "log::tests::every_line_of_a_json_log_is_an_object_with_the_same_fields",
+            ])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .output()
+            .expect("it runs");
+        assert_eq!(child.status.code(), Some(7));
+        let said = String::from_utf8(child.stderr).expect("text");
+        let lines: Vec<serde_json::Value> = said
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line} in {said}")))
+            .collect();
+        let levels: Vec<_> = lines.iter().map(|line| &line["level"]).collect();
+        assert_eq!(levels, ["WARN", "ERROR", "WARN", "ERROR"], "{said}");
+        for line in &lines {
+            for field in ["timestamp", "target"] {
+                assert!(
+                    line[field].as_str().is_some_and(|text| text.len() > 5),
+                    "{said}"
+                );
+            }
+            assert_eq!(
+                line["timestamp"].as_str().map(str::len),
+                lines[0]["timestamp"].as_str().map(str::len),
+                "{said}"
+            );
+        }
+        let message = |at: usize| lines[at]["fields"]["message"].as_str().expect("text");
+        assert!(
+            message(1).contains("panicked at") && message(1).contains("\non purpose"),
+            "{said}"
+        );
+        assert_eq!(
+            (message(2), &lines[2]["fields"]["lines"]),
+            (LOST, &json!(3))
+        );
+        assert_eq!(message(3), "program: a \"quoted\" cause");
     }
 
     #[test]

@@ -93,15 +93,18 @@ def observed(binaries: Path, tmp_path_factory: pytest.TempPathFactory, sentence:
             made.kill_all()
 
 
-def expressions() -> list[tuple[str, str]]:
-    """Every query of the dashboard and the alerts, with the name of where it stands."""
-    found = [(rule["alert"], rule["expr"]) for rule in alerts()]
+def expressions() -> list[tuple[str, str, set[str]]]:
+    """Every query of the dashboard and the alerts: where it stands, the query, and which labels are shown of it."""
+    found = []
+    for rule in alerts():
+        shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        found.append((rule["alert"], rule["expr"], shown))
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
             query = target["expr"]
             for variable, value in VARIABLES.items():
                 query = query.replace(variable, value)
-            found.append((panel["title"], query))
+            found.append((panel["title"], query, set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))))
     return found
 
 
@@ -166,7 +169,7 @@ def documented() -> dict[str, Family]:
 def test_queries_use_documented_metrics_and_labels_alone() -> None:
     known = documented()
     assert len(known) > 100
-    for where, query in expressions():
+    for where, query, shown in expressions():
         allowed = set(SCRAPED_LABELS) | made_labels(query)
         asked = selectors(query)
         assert asked, f"{where} asks for no metric: {query}"
@@ -178,12 +181,13 @@ def test_queries_use_documented_metrics_and_labels_alone() -> None:
             labels = set(family.labels) | SCRAPED_LABELS
             assert {matcher.label for matcher in one.matchers} <= labels, f"{where}: {one}"
             allowed |= labels
-        assert grouped_labels(query) <= allowed, f"{where}: {grouped_labels(query) - allowed} in {query}"
+        used = grouped_labels(query) | shown
+        assert used <= allowed, f"{where}: {used - allowed} in {query}"
 
 
 def test_queries_parse(tmp_path: Path) -> None:
     """As recording rules: promtool parses these as Prometheus would."""
-    rules = [{"record": f"query:{number}", "expr": query} for number, (_, query) in enumerate(expressions())]
+    rules = [{"record": f"query:{number}", "expr": query} for number, (_, query, _) in enumerate(expressions())]
     (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool("check", "rules", "--lint=none", tmp_path / "queries.yaml")
 
@@ -262,7 +266,7 @@ def test_prometheus_finds_all_that_dashboard_and_alerts_ask_for(observed: Observ
         return len(observed.prometheus.query('up{job=~"firsthop-.+"} == 1')) == len(PROGRAMS)
 
     until("all programs are scraped", all_up, READY_SECONDS)
-    wanted = {str(each): each for _, query in expressions() for one in selectors(query) for each in one.each()}
+    wanted = {str(each): each for _, query, _ in expressions() for one in selectors(query) for each in one.each()}
     # What has not happened: requests that fail.
     wanted = {text: one for text, one in wanted.items() if not any(m.label == "status" for m in one.matchers)}
     # The call is in what the last scrape brought.

@@ -45,11 +45,20 @@ fn a_relay_that_stops_says_so_and_forwards_until_the_second_signal() {
     for second in ["TERM", "INT"] {
         let testbed = Testbed::new();
         let relay = draining(&testbed, 600);
+        let state = |sample: &str| {
+            relay
+                .page("/metrics")
+                .1
+                .contains(&format!("\nfirsthop_relay_{sample}\n"))
+        };
+        assert!(state("draining 0") && state("cores 1") && state("cores_receiving 1"));
         let mut owner = Owner::bind(testbed.owner_address(0));
         let client = testbed.client(0);
         let (hop, _) = call(&testbed, &owner, &client, 1);
+        assert!(relay.metric("flows_capacity", Some(("core", "0"))) > 1);
         terminate(&relay, 1);
         wait_stopping(&relay);
+        assert!(state("draining 1") && state("cores_receiving 1"));
 
         // Both ways, and a client that comes only now too: its balancer has not noticed yet.
         client.send(testbed.public(0), &rtp(1));
