@@ -133,6 +133,8 @@ pub fn run_beside(
         })
     };
     let schedule = Arc::new(Schedule::new(plan));
+    let millis = schedule.ends().as_millis() as u64;
+    progress.millis.store(millis, Relaxed);
     progress.calls.store(schedule.calls().len() as u64, Relaxed);
     let look =
         || -> io::Result<Vec<Held>> { plan.watch.iter().map(|pid| watch::look(*pid)).collect() };
