@@ -141,7 +141,9 @@ fn calls_restart_ice_and_move_and_come_and_go() {
     loop {
         let report = load::run(&plan, &Arc::default()).expect("a load");
         let troubles = [report.restarts, report.moves, report.rebinds];
-        let befallen = troubles.iter().all(|count| *count > 0) && report.restarts_failed == 0;
+        // A request may take longer than its patience; and longer calls have more of them.
+        let refused = 4 * report.restarts_failed > report.restarts + report.moves;
+        let befallen = troubles.iter().all(|count| *count > 0) && !refused;
         let heard = report.audible > 0 && report.marks_heard > 0;
         if report.calls > 6 && befallen && heard {
             return;
