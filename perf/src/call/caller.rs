@@ -214,6 +214,9 @@ impl Caller {
                 Ok((mut client, offer)) => {
                     let (plan, manner) = (&self.shared.plan, &self.shared.plan.manner);
                     client.listen(Listening::new(plan.codec, manner.echo, self.epoch));
+                    if manner.after_channel {
+                        client.speak_after_channel();
+                    }
                     // Threads share a seed, and no call's number.
                     let all = n * plan.threads + self.thread;
                     let troubles = Troubles::new(manner.trouble, manner.seed, all, now);

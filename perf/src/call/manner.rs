@@ -28,6 +28,8 @@ pub struct Manner {
     pub speech: Option<Arc<Speech>>,
     /// What answers is an echo that waits so long on purpose, and marks are listened for; or it is none.
     pub echo: Option<Duration>,
+    /// Clients begin to speak when their channel is open, and not before: an echo has nothing to hold back then, which it would go on lagging behind.
+    pub after_channel: bool,
     /// The clients' sockets.
     pub sockets: Sharing,
 }
@@ -59,6 +61,7 @@ impl Default for Manner {
             trouble: Rates::default(),
             speech: None,
             echo: Some(ECHO_DELAY),
+            after_channel: false,
             sockets: Sharing::Shared,
         }
     }
