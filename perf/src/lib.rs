@@ -19,7 +19,7 @@
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
 //! | [`impair`] | a link of any length between two interfaces |
 //! | [`pauses`], [`orders`], [`lines`], [`clock`] | what these two and the model server have in common |
-//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`] | system calls: all `unsafe` of this crate |
+//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`], `drops` | system calls: all `unsafe` of this crate |
 
 pub mod asking;
 pub mod asking_report;
@@ -29,6 +29,7 @@ pub mod call;
 pub mod clock;
 pub mod counters;
 pub mod crowd;
+mod drops;
 pub mod flood;
 pub mod floor;
 pub mod forward;
