@@ -453,3 +453,52 @@ pub(crate) fn engines(sessions: u32) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{}", memory::engines(sessions)?)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        capacity: CapacityArgs,
+    }
+
+    fn line(words: &[&str]) -> Result<CapacityArgs, String> {
+        Line::try_parse_from(["capacity"].iter().chain(words))
+            .map(|line| line.capacity)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn limits_are_flags_that_have_defaults_and_what_is_none_is_refused() {
+        let args = line(&["--only", "whole,costs", "--gaps-per-hundred", "0"]).expect("a line");
+        assert_eq!(args.only, [Measure::Whole, Measure::Costs]);
+        let expected = Tolerance {
+            gaps_per_hundred: 0.0,
+            ..Tolerance::default()
+        };
+        assert_eq!(args.tolerance, expected);
+        for (words, named) in [
+            (&["--only", "everything"][..], "--only"),
+            (&["--set-up-p99-ms", "soon"], "--set-up-p99-ms"),
+            (&["--lost=-1"], "not negative"),
+            (&["--lost", "NaN"], "not negative"),
+            (&["--janus-calls", "0"], "--janus-calls"),
+        ] {
+            let error = line(words).err().expect("refused");
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_is_measured_in_an_order_in_which_what_needs_the_most_calls_comes_after_they_are_known() {
+        let at = |wanted| Measure::ALL.iter().position(|measure| *measure == wanted);
+        for later in [Measure::Costs, Measure::Targets] {
+            assert!(at(later) > at(Measure::Whole));
+        }
+        assert!(Measure::ALL.iter().all(|measure| at(*measure).is_some()));
+    }
+}
