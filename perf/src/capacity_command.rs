@@ -1,4 +1,4 @@
-//! The command that measures whole calls on this machine.
+//! The command that measures what whole calls take on this machine, and how many of them it carries.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,24 +7,42 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use firsthop_perf::call::capacity::{self, CapacityPlan, Work};
+use firsthop_perf::call::alone::{self, AlonePlan};
+use firsthop_perf::call::capacity::{self, CapacityPlan};
+use firsthop_perf::call::capacity_results::{CapacityResults, Tried};
 use firsthop_perf::call::churn::{self, ChurnPlan};
+use firsthop_perf::call::comparison::{self, ComparisonPlan};
+use firsthop_perf::call::costs::{self, CostPlan};
+use firsthop_perf::call::janus;
 use firsthop_perf::call::load::Ending;
 use firsthop_perf::call::memory::{self, MemoryPlan};
+use firsthop_perf::call::report::CallReport;
 use firsthop_perf::call::results::{self, CallResults};
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
+use firsthop_perf::call::tolerance::Tolerance;
+use firsthop_perf::call::trial::{Bench, Service, Work};
 
 use crate::measuring::Measuring;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Measure {
-    /// Calls per worker with G.711 through to a model server.
+    /// Calls of a transceiver alone with G.711 through to a model server.
     Passthrough,
-    /// Calls per worker with Opus decoded for a model server, and encoded from it.
+    /// Calls of a transceiver alone with Opus decoded for a model server, and encoded from it.
     Transcoding,
-    /// Calls per worker with the echo, which has a voice detector beside.
+    /// Calls of a transceiver alone with the echo, which has a voice detector beside.
     Echo,
+    /// Calls that a relay alone forwards.
+    Relay,
+    /// Set-ups a second of signaling alone.
+    Signaling,
+    /// Calls of relay, transceiver and signaling on one processor, passed through and transcoded.
+    Whole,
+    /// What calls and set-ups cost each program, at several sizes, and lines through that.
+    Costs,
+    /// What the project asks of itself: the relay against the way past it, gaps, and the servers' time beside Janus's.
+    Targets,
     /// Memory of a silent session.
     Memory,
     /// What many short calls leave behind.
@@ -32,13 +50,26 @@ enum Measure {
 }
 
 impl Measure {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 10] = [
         Self::Passthrough,
         Self::Transcoding,
         Self::Echo,
+        Self::Relay,
+        Self::Signaling,
+        Self::Whole,
+        Self::Costs,
+        Self::Targets,
         Self::Memory,
         Self::Churn,
     ];
+
+    /// Whether it runs calls through all programs.
+    fn needs_all(self) -> bool {
+        matches!(
+            self,
+            Self::Whole | Self::Costs | Self::Targets | Self::Churn
+        )
+    }
 }
 
 #[derive(clap::Args)]
@@ -55,98 +86,333 @@ pub(crate) struct CapacityArgs {
     /// Leave the profile out, which needs Linux's perf.
     #[arg(long)]
     no_profile: bool,
-    /// Where calls.json goes.
+    /// Calls of G.711 that the servers' time is compared with Janus's at; never more than seven tenths of what fits.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    janus_calls: u32,
+    /// Where calls.json and capacity.json go.
     #[arg(long)]
     results: Option<PathBuf>,
     #[command(flatten)]
+    tolerance: Tolerance,
+    #[command(flatten)]
     measuring: Measuring,
+}
+
+/// How much is done.
+struct Effort {
+    counted: Duration,
+    steps: u32,
+    again: bool,
+    silent: &'static [u32],
+    rates: &'static [u32],
+    cost_counted: Duration,
+    passes: u32,
+    sessions: u32,
+    churn: (u32, u32),
+}
+
+impl Effort {
+    fn new(quick: bool) -> Self {
+        if quick {
+            Self {
+                counted: Duration::from_secs(3),
+                steps: 1,
+                again: false,
+                silent: &[10, 50],
+                rates: &[5, 20],
+                cost_counted: Duration::from_secs(2),
+                passes: 1,
+                sessions: 200,
+                churn: (100, 200),
+            }
+        } else {
+            Self {
+                counted: Duration::from_secs(10),
+                steps: 7,
+                again: true,
+                silent: &[10, 100, 1_000, 3_000],
+                rates: &[10, 50, 100, 200],
+                cost_counted: Duration::from_secs(20),
+                passes: 5,
+                sessions: 1_000,
+                // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
+                churn: (4_000, 10_000),
+            }
+        }
+    }
+}
+
+/// What has been measured so far, and how the rest is to be.
+struct Survey<'a> {
+    args: &'a CapacityArgs,
+    bench: Bench,
+    effort: Effort,
+    calls: CallResults,
+    found: CapacityResults,
 }
 
 /// Measures.
 pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let measured = args.measuring.begin()?;
-    let processor = args.measuring.processor;
     let only = if args.only.is_empty() {
         &Measure::ALL[..]
     } else {
         &args.only
     };
     let mut wanted = vec!["transceiver"];
-    if only.contains(&Measure::Churn) {
+    if only.iter().any(|measure| measure.needs_all()) {
         wanted.extend(["relay", "signaling"]);
+    }
+    if only.contains(&Measure::Relay) {
+        wanted.push("relay");
+    }
+    if only.contains(&Measure::Signaling) {
+        wanted.push("signaling");
     }
     let programs = stack::programs(args.programs.as_deref(), &wanted).context("--programs")?;
     let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
-    let mut found = CallResults {
-        measured,
-        quick: args.quick,
-        ..CallResults::default()
+    let mut survey = Survey {
+        args,
+        bench: Bench {
+            programs,
+            directory,
+            processor: args.measuring.processor,
+        },
+        effort: Effort::new(args.quick),
+        calls: CallResults {
+            measured: measured.clone(),
+            quick: args.quick,
+            ..CallResults::default()
+        },
+        found: CapacityResults {
+            measured,
+            quick: args.quick,
+            tolerance: args.tolerance,
+            ..CapacityResults::default()
+        },
     };
-    let quick = |short: u32, long: u32| if args.quick { short } else { long };
     for measure in only {
-        let mut err = std::io::stderr().lock();
-        writeln!(err, "{measure:?} ...")?;
+        writeln!(std::io::stderr(), "{measure:?} ...")?;
+        survey.measure(*measure)?;
+    }
+    survey.tell()
+}
+
+impl Survey<'_> {
+    fn measure(&mut self, measure: Measure) -> anyhow::Result<()> {
         match measure {
-            Measure::Passthrough | Measure::Transcoding | Measure::Echo => {
-                let work = match measure {
-                    Measure::Passthrough => Work::Passthrough,
-                    Measure::Transcoding => Work::Transcoding,
-                    _ => Work::Echo,
-                };
-                let plan = CapacityPlan {
-                    programs: programs.clone(),
-                    directory: directory.clone(),
-                    processor,
-                    counted: Duration::from_secs(quick(4, 10).into()),
-                    steps: quick(2, 7),
-                    profile: !args.no_profile,
-                };
-                writeln!(err, "{}", results::head())?;
-                let capacity = capacity::search(&plan, work, |step| {
-                    let _ = writeln!(err, "{}", results::line(step));
-                })?;
-                found.capacity.push(capacity);
+            Measure::Passthrough => self.search(Service::Transceiver, Work::Passthrough),
+            Measure::Transcoding => self.search(Service::Transceiver, Work::Transcoding),
+            Measure::Echo => self.search(Service::Transceiver, Work::Echo),
+            Measure::Relay => {
+                let carried = alone::relay(&self.alone(), tell_tried)?;
+                self.found.carried.push(carried);
+                Ok(())
             }
-            Measure::Memory => {
-                let sessions = quick(200, 1_000);
-                let plan = MemoryPlan {
-                    programs: programs.clone(),
-                    directory: directory.clone(),
-                    processor,
-                    sessions,
-                };
-                found.memory = Some(memory::transceiver(&plan, engine_bytes(sessions)?)?);
+            Measure::Signaling => {
+                let carried = alone::signaling(&self.alone(), tell_tried)?;
+                self.found.carried.push(carried);
+                Ok(())
             }
-            Measure::Churn => {
-                let stack = Stack::start(StackPlan {
-                    programs: programs.clone(),
-                    directory: directory.clone(),
-                    number: 22,
-                    processor,
-                    backend: Backend::Echo,
-                    whole: true,
-                })?;
-                let plan = ChurnPlan {
-                    // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
-                    warm: quick(300, 4_000),
-                    calls: quick(500, 10_000),
-                    ramp: 100.0,
-                    hold: Duration::from_millis(1_500),
-                    silent: false,
-                    ending: Ending::Mixed,
-                };
-                found.churn = Some(churn::run(&stack, &plan)?);
+            Measure::Whole => {
+                self.most(Work::Passthrough)?;
+                self.most(Work::Transcoding)?;
+                Ok(())
             }
+            Measure::Costs => self.costs(),
+            Measure::Targets => self.targets(),
+            Measure::Memory => self.memory(),
+            Measure::Churn => self.churn(),
         }
     }
-    write!(std::io::stdout().lock(), "{}", found.table())?;
-    if let Some(folder) = &args.results {
-        fs::create_dir_all(folder)?;
-        let path = folder.join("calls.json");
-        let text = serde_json::to_string_pretty(&found)?;
-        fs::write(&path, text + "\n").with_context(|| format!("{}", path.display()))?;
+
+    fn search(&mut self, service: Service, work: Work) -> anyhow::Result<()> {
+        let plan = CapacityPlan {
+            bench: self.bench.clone(),
+            tolerance: self.args.tolerance,
+            counted: self.effort.counted,
+            steps: self.effort.steps,
+            again: self.effort.again,
+            profile: !self.args.no_profile && service == Service::Transceiver,
+        };
+        tell(&results::head());
+        let found = capacity::search(&plan, service, work, |step| tell(&results::line(step)))?;
+        self.found.carried.push((&found).into());
+        self.calls.capacity.push(found);
+        Ok(())
     }
-    Ok(())
+
+    /// The most calls that all programs on one processor carry; searched for where that has not been done.
+    fn most(&mut self, work: Work) -> anyhow::Result<u32> {
+        if self.found.per_core("all", work.name()).is_none() {
+            self.search(Service::All, work)?;
+        }
+        let most = self.found.per_core("all", work.name()).unwrap_or_default();
+        Ok(most as u32)
+    }
+
+    fn alone(&self) -> AlonePlan {
+        AlonePlan {
+            bench: self.bench.clone(),
+            tolerance: self.args.tolerance,
+            counted: self.effort.counted,
+            steps: self.effort.steps,
+        }
+    }
+
+    fn costs(&mut self) -> anyhow::Result<()> {
+        let mut calls = vec![(Work::Silent, self.effort.silent.to_vec())];
+        for work in [Work::Passthrough, Work::Transcoding] {
+            let most = self.most(work)?;
+            if most <= 1_000 {
+                self.found.notes.push(format!(
+                    "1,000 calls of {} do not fit on one core, {most} do: what 1,000 calls cost was measured of silent ones alone.",
+                    work.name()
+                ));
+            }
+            let mut sizes = costs::sizes(most);
+            if self.args.quick {
+                sizes = vec![sizes[0], sizes[1].min(30)];
+                sizes.dedup();
+            }
+            calls.push((work, sizes));
+        }
+        let plan = CostPlan {
+            bench: self.bench.clone(),
+            counted: self.effort.cost_counted,
+            calls,
+            rates: self.effort.rates.to_vec(),
+        };
+        self.found.costs = costs::measure(&plan, |kind, size, report| {
+            tell_report(&format!("{kind:?} {size:.0}"), report);
+        })?;
+        Ok(())
+    }
+
+    fn targets(&mut self) -> anyhow::Result<()> {
+        let passthrough = self.most(Work::Passthrough)?;
+        let transcoding = self.most(Work::Transcoding)?;
+        let share = |of: u32, percent: u32| (of * percent / 100).max(1);
+        let plan = ComparisonPlan {
+            bench: self.bench.clone(),
+            counted: self.effort.cost_counted,
+            passes: self.effort.passes,
+        };
+        let targets = &mut self.found.targets;
+        targets.extend(comparison::relay_against_direct(
+            &plan,
+            share(passthrough, 50),
+            tell_report,
+        )?);
+        for (work, most) in [
+            (Work::Passthrough, passthrough),
+            (Work::Transcoding, transcoding),
+        ] {
+            let calls = share(most, 70);
+            targets.push(comparison::gaps(&plan, work, calls, tell_report)?);
+        }
+        match janus::program().and_then(|_| janus::own_address()) {
+            Ok(_) => {
+                let calls = self.args.janus_calls.min(share(passthrough, 70));
+                targets.extend(comparison::against_janus(&plan, calls, tell_report)?);
+            }
+            Err(error) => self
+                .found
+                .notes
+                .push(format!("Janus was left out: {error}.")),
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self) -> anyhow::Result<()> {
+        let sessions = self.effort.sessions;
+        let plan = MemoryPlan {
+            programs: self.bench.programs.clone(),
+            directory: self.bench.directory.clone(),
+            processor: self.bench.processor,
+            sessions,
+        };
+        self.calls.memory = Some(memory::transceiver(&plan, engine_bytes(sessions)?)?);
+        Ok(())
+    }
+
+    fn churn(&mut self) -> anyhow::Result<()> {
+        let stack = Stack::start(StackPlan {
+            programs: self.bench.programs.clone(),
+            directory: self.bench.directory.clone(),
+            number: 22,
+            processor: self.bench.processor,
+            backend: Backend::Echo,
+            whole: true,
+        })?;
+        let (warm, calls) = self.effort.churn;
+        let plan = ChurnPlan {
+            warm,
+            calls,
+            ramp: 100.0,
+            hold: Duration::from_millis(1_500),
+            silent: false,
+            ending: Ending::Mixed,
+        };
+        self.calls.churn = Some(churn::run(&stack, &plan)?);
+        Ok(())
+    }
+
+    /// Prints what was found, and writes the files that have something in them.
+    fn tell(&self) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        write!(out, "{}{}", self.calls.table(), self.found.table())?;
+        let Some(folder) = &self.args.results else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder).with_context(|| format!("--results {}", folder.display()))?;
+        let write = |name: &str, json: String| {
+            let path = folder.join(name);
+            fs::write(&path, json + "\n").with_context(|| format!("{}", path.display()))
+        };
+        let (calls, found) = (&self.calls, &self.found);
+        if !calls.capacity.is_empty() || calls.memory.is_some() || calls.churn.is_some() {
+            write("calls.json", serde_json::to_string_pretty(calls)?)?;
+        }
+        if !found.carried.is_empty() {
+            write("capacity.json", serde_json::to_string_pretty(found)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Says how far it is; that nobody can read it stops nothing.
+fn tell(words: &str) {
+    let _ = writeln!(std::io::stderr(), "{words}");
+}
+
+fn tell_tried(tried: &Tried) {
+    let figures: Vec<String> = tried
+        .figures
+        .iter()
+        .map(|(name, figure)| format!("{name} {figure:.3}"))
+        .collect();
+    let beyond = tried.beyond.as_deref().unwrap_or("");
+    tell(&format!(
+        "{:>7.0}  {}  {beyond}",
+        tried.load,
+        figures.join("  ")
+    ));
+}
+
+fn tell_report(what: &str, report: &CallReport) {
+    let used: Vec<String> = report
+        .watched
+        .iter()
+        .map(|one| format!("{} {:.0}", one.name, one.micros_per_call_second))
+        .collect();
+    tell(&format!(
+        "{what:<44}{:>6} calls, {} failed, {} gaps; µs per call and second: {}",
+        report.calls,
+        report.failed(),
+        report.gaps,
+        used.join(", ")
+    ));
 }
 
 /// What engines alone take, measured in a process of its own: in this one, memory has been used before.

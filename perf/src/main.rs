@@ -7,7 +7,7 @@ use firsthop_perf::forward::ForwardPlan;
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::{floor, forward};
 
-mod call_command;
+mod calls_command;
 mod capacity_command;
 mod commands;
 mod measuring;
@@ -27,8 +27,8 @@ enum Command {
     /// Load a relay that runs on this machine, in an open loop; stand-in owners receive.
     Relay(commands::RelayArgs),
     /// Place calls with ICE, DTLS and SRTP of their own, and say how they fared.
-    #[command(alias = "calls")]
-    Call(call_command::CallArgs),
+    #[command(visible_alias = "call")]
+    Calls(Box<calls_command::CallsArgs>),
     /// Find out how many calls a transceiver carries, what a session holds, and what many short calls leave behind.
     Capacity(capacity_command::CapacityArgs),
     /// Find out how long calls take to begin on lines of several lengths and losses, and how many round trips each phase takes. Makes network
@@ -112,7 +112,7 @@ impl From<ForwardArgs> for ForwardPlan {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Relay(args) => commands::relay(&args),
-        Command::Call(args) => call_command::call(&args),
+        Command::Calls(args) => calls_command::calls(&args),
         Command::Capacity(args) => capacity_command::capacity(&args),
         Command::Setup(args) => setup_command::setup(&args),
         Command::Engines { sessions } => capacity_command::engines(sessions),

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display};
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where, of what and when.
-#[derive(Clone, Default, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Where.
     pub machine: Machine,
@@ -23,7 +23,7 @@ impl Display for Measured {
 }
 
 /// The machine that measured.
-#[derive(Clone, Default, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// Processor model.
     pub processor: String,

@@ -7,10 +7,13 @@ use std::time::Duration;
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::churn::{self, ChurnPlan};
 use firsthop_perf::call::load::{self, Ending, LoadPlan};
+use firsthop_perf::call::manner::{Manner, Sharing};
 use firsthop_perf::call::model::{Format, ModelServer};
 use firsthop_perf::call::recording::Codec;
 use firsthop_perf::call::report::CallReport;
+use firsthop_perf::call::schedule::{Arrivals, Lengths};
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan, model_address};
+use firsthop_perf::call::trouble::Rates;
 
 /// The programs that were built beside this test, or those that `FIRSTHOP_BINARIES` names, started; each test has a number of its own.
 fn start(number: u8, backend: Backend) -> Stack {
@@ -46,6 +49,7 @@ fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
         ending,
         threads: 2,
         watch: stack.processes(),
+        manner: Manner::default(),
     }
 }
 
@@ -79,7 +83,7 @@ fn place(plan: &LoadPlan) -> CallReport {
 fn calls_by_signaling_and_relay_and_past_both_are_heard() {
     let stack = start(30, Backend::Echo);
     let by_relay = plan(&stack, Codec::Opus, Ending::HangUp);
-    place(&by_relay);
+    hears_itself(&place(&by_relay));
     assert!(
         stack
             .relay_metrics()
@@ -93,12 +97,68 @@ fn calls_by_signaling_and_relay_and_past_both_are_heard() {
         way: stack.direct(),
         ..plan(&stack, Codec::Pcmu, Ending::Close)
     };
-    place(&direct);
+    hears_itself(&place(&direct));
     let after = stack.relay_metrics().expect("metrics");
     assert_eq!(
         after.sum("requests_verified_total"),
         before.sum("requests_verified_total")
     );
+}
+
+/// What clients said came back, every phase of their set-up was timed, and the phases make the whole.
+fn hears_itself(report: &CallReport) {
+    let delay = report.mouth_to_ear.expect("marks came back");
+    assert!(delay.p50 > 0.0 && report.marks_heard >= 6, "{report}");
+    let phase = |name| report.set_up.get(name).expect("timed").max;
+    let sum = phase("answer") + phase("connected") + phase("first_audio");
+    assert!(phase("total") <= sum * 1.01, "{report}");
+    assert!(
+        phase("connected") <= (phase("ice") + phase("dtls")) * 1.01,
+        "{report}"
+    );
+}
+
+/// What befalls calls of their own accord is not a failure: they are heard all the same.
+#[test]
+fn calls_restart_ice_and_move_and_come_and_go() {
+    let stack = start(34, Backend::Echo);
+    let mut plan = plan(&stack, Codec::Opus, Ending::Mixed);
+    plan.hold = Duration::from_secs(8);
+    plan.manner = Manner {
+        arrivals: Arrivals::Poisson,
+        lengths: Lengths::LogNormal { sigma: 0.3 },
+        churn: Duration::from_secs(6),
+        vanish: 0.1,
+        trouble: Rates {
+            restarts: 0.1,
+            moves: 0.1,
+            rebinds: 0.1,
+        },
+        ..Manner::default()
+    };
+    // On a machine that is too busy for some of them others still come about.
+    let report = load::run(&plan, &Arc::default()).expect("a load");
+    assert!(report.calls > 6, "{report}");
+    assert!(report.audible > 0 && report.marks_heard > 0, "{report}");
+    assert!(
+        report.restarts > 0 && report.moves > 0 && report.rebinds > 0,
+        "{report}"
+    );
+    assert_eq!(report.restarts_failed, 0, "{report}");
+    assert_eq!(report.generator_lost, 0, "{report}");
+}
+
+/// A socket for each client, as for servers anywhere.
+#[test]
+fn clients_with_sockets_of_their_own_are_heard() {
+    let stack = start(35, Backend::Echo);
+    let mut plan = plan(&stack, Codec::Pcmu, Ending::Close);
+    let here = std::net::Ipv4Addr::LOCALHOST;
+    plan.manner.sockets = Sharing::Own {
+        from: here,
+        bind: std::net::Ipv4Addr::UNSPECIFIED,
+    };
+    hears_itself(&place(&plan));
 }
 
 #[test]

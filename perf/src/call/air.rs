@@ -2,11 +2,13 @@
 //!
 //! - **By a relay.** Clients have loopback addresses of their own behind a few shared sockets (see [`place`]): a relay cannot
 //!   tell them from clients with a socket each, and one system call moves the packets of 64 of them.
+//! - **By a relay anywhere.** Clients have a socket each (see [`OwnSockets`]).
 //! - **Direct.** The generator plays a relay core: clients' packets travel in records to the owner that their ufrag names. What a relay
 //!   costs and adds is then left out.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use firsthop_shared::address::IngressId;
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::CLIENT_PACKET_MAX;
 
+use super::manner::Sharing;
+use super::own_sockets::OwnSockets;
 use super::trunk::Trunk;
 use crate::crowd::{SOCKETS, open_socket};
 use crate::mmsg::{Inbox, Outbox, copy_of, tell_details};
@@ -50,6 +54,8 @@ pub enum Way {
 pub enum Air {
     /// See [`Way::Relay`].
     Sockets(Box<Sockets>),
+    /// See [`Sharing::Own`].
+    Own(Box<OwnSockets>),
     /// See [`Way::Direct`].
     Trunk(Box<Trunk>),
 }
@@ -59,22 +65,28 @@ impl Air {
     ///
     /// # Errors
     /// A socket cannot be had.
-    pub fn open(way: &Way) -> io::Result<Self> {
-        Ok(match way {
-            Way::Relay => Self::Sockets(Box::new(Sockets::open()?)),
-            Way::Direct { keyring, ingress } => {
+    pub fn open(way: &Way, sharing: Sharing) -> io::Result<Self> {
+        Ok(match (way, sharing) {
+            (Way::Relay, Sharing::Shared) => Self::Sockets(Box::new(Sockets::open()?)),
+            (Way::Relay, Sharing::Own { from, bind }) => {
+                Self::Own(Box::new(OwnSockets::open(from, bind)?))
+            }
+            (Way::Direct { keyring, ingress }, _) => {
                 Self::Trunk(Box::new(Trunk::open(Arc::clone(keyring), *ingress)?))
             }
         })
     }
 
-    /// The address that client number `n` has, as it sees itself.
-    #[must_use]
-    pub fn address(&self, n: u32) -> SocketAddr {
-        match self {
-            Self::Sockets(sockets) => SocketAddr::V4(sockets.address(n)),
-            Self::Trunk(_) => SocketAddr::V4(Trunk::address(n)),
-        }
+    /// Gives client number `n` an address, as it sees itself; another one when it has one.
+    ///
+    /// # Errors
+    /// There is no socket for it. On the direct way a client has only one address.
+    pub fn seat(&mut self, n: u32) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::V4(match self {
+            Self::Sockets(sockets) => sockets.seat(n),
+            Self::Own(own) => own.seat(n)?,
+            Self::Trunk(_) => Trunk::address(n),
+        }))
     }
 
     /// Learns from the answer where client number `n` sends to.
@@ -89,19 +101,23 @@ impl Air {
                     Ok(())
                 } else {
                     Err(
-                        "the answer has no candidate on loopback, and clients here reach no other"
+                        "the answer has no candidate on loopback, and clients that share sockets reach no other (--sockets own)"
                             .to_owned(),
                     )
                 }
             }
+            // Whether one of them can be reached ICE finds out.
+            Self::Own(_) => Ok(()),
             Self::Trunk(trunk) => trunk.join(n, answer),
         }
     }
 
     /// Forgets client number `n`.
     pub fn leave(&mut self, n: u32) {
-        if let Self::Trunk(trunk) = self {
-            trunk.leave(n);
+        match self {
+            Self::Sockets(sockets) => sockets.leave(n),
+            Self::Own(own) => own.leave(n),
+            Self::Trunk(trunk) => trunk.leave(n),
         }
     }
 
@@ -112,6 +128,10 @@ impl Air {
     pub fn send(&mut self, n: u32, to: SocketAddr, packet: &[u8]) -> io::Result<()> {
         match self {
             Self::Sockets(sockets) => sockets.send(n, to, packet),
+            Self::Own(own) => {
+                own.send(n, to, packet);
+                Ok(())
+            }
             Self::Trunk(trunk) => trunk.send(n, packet),
         }
     }
@@ -123,6 +143,8 @@ impl Air {
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Sockets(sockets) => sockets.flush(),
+            // Each packet has left already.
+            Self::Own(_) => Ok(()),
             Self::Trunk(trunk) => trunk.flush(),
         }
     }
@@ -134,6 +156,7 @@ impl Air {
     pub fn receive(&mut self, take: &mut dyn FnMut(Arrived<'_>)) -> io::Result<bool> {
         match self {
             Self::Sockets(sockets) => sockets.receive(take),
+            Self::Own(own) => own.receive(take),
             Self::Trunk(trunk) => trunk.receive(take),
         }
     }
@@ -143,6 +166,7 @@ impl Air {
     pub fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Self::Sockets(sockets) => sockets.sockets.iter().map(|s| s.as_raw_fd()).collect(),
+            Self::Own(own) => vec![own.descriptor()],
             Self::Trunk(trunk) => vec![trunk.socket().as_raw_fd()],
         }
     }
@@ -152,6 +176,7 @@ impl Air {
     pub fn refused(&self) -> u64 {
         match self {
             Self::Sockets(sockets) => sockets.refused,
+            Self::Own(own) => own.refused(),
             Self::Trunk(trunk) => trunk.refused(),
         }
     }
@@ -163,6 +188,7 @@ impl Air {
     pub fn ports(&self) -> io::Result<Vec<u16>> {
         match self {
             Self::Sockets(sockets) => Ok(sockets.ports.clone()),
+            Self::Own(own) => Ok(own.ports()),
             Self::Trunk(trunk) => Ok(vec![trunk.socket().local_addr()?.port()]),
         }
     }
@@ -186,6 +212,9 @@ pub(super) fn candidates(
         })
 }
 
+/// Where the blocks of addresses begin that clients move to; see [`place::client`].
+const MOVED: u32 = 1 << 21;
+
 /// A few sockets on every local address, for clients with an address each.
 pub struct Sockets {
     sockets: Vec<UdpSocket>,
@@ -193,6 +222,11 @@ pub struct Sockets {
     outboxes: Vec<Outbox>,
     inbox: Inbox,
     refused: u64,
+    /// Clients that have an address, and the block of those that have moved.
+    seated: HashMap<u32, Option<u32>>,
+    /// Who has moved to which block.
+    moved: HashMap<u32, u32>,
+    moves: u32,
 }
 
 impl Sockets {
@@ -210,12 +244,36 @@ impl Sockets {
                 .collect(),
             inbox: Inbox::with_details(CLIENT_PACKET_MAX),
             refused: 0,
+            seated: HashMap::new(),
+            moved: HashMap::new(),
+            moves: 0,
         })
     }
 
-    fn address(&self, n: u32) -> SocketAddrV4 {
+    /// The address of a client: its own, or if it has one already the next that nobody has had.
+    fn seat(&mut self, n: u32) -> SocketAddrV4 {
+        if self.seated.contains_key(&n) {
+            self.leave(n);
+            let block = MOVED + self.moves % MOVED;
+            self.moves += 1;
+            self.moved.insert(block, n);
+            self.seated.insert(n, Some(block));
+        } else {
+            self.seated.insert(n, None);
+        }
         let port = self.ports[(n % SOCKETS) as usize];
-        SocketAddrV4::new(place::client(n / SOCKETS), port)
+        SocketAddrV4::new(self.ip(n), port)
+    }
+
+    fn ip(&self, n: u32) -> Ipv4Addr {
+        let moved = self.seated.get(&n).copied().flatten();
+        place::client(moved.unwrap_or(n / SOCKETS))
+    }
+
+    fn leave(&mut self, n: u32) {
+        if let Some(Some(block)) = self.seated.remove(&n) {
+            self.moved.remove(&block);
+        }
     }
 
     fn send(&mut self, n: u32, to: SocketAddr, packet: &[u8]) -> io::Result<()> {
@@ -227,9 +285,9 @@ impl Sockets {
             self.refused += 1;
             return Ok(());
         }
-        let at = (n % SOCKETS) as usize;
+        let (at, from) = ((n % SOCKETS) as usize, self.ip(n));
         let outbox = &mut self.outboxes[at];
-        outbox.push(to, Some(place::client(n / SOCKETS)), copy_of(packet));
+        outbox.push(to, Some(from), copy_of(packet));
         if outbox.is_full() {
             self.refused += outbox.send_all(&self.sockets[at])?;
         }
@@ -255,8 +313,14 @@ impl Sockets {
                     self.refused += 1;
                     continue;
                 };
+                let client = match self.moved.get(&block) {
+                    Some(moved) => *moved,
+                    // It has moved on, or has gone.
+                    None if block >= MOVED => continue,
+                    None => block * SOCKETS + at as u32,
+                };
                 take(Arrived {
-                    client: block * SOCKETS + at as u32,
+                    client,
                     from: SocketAddr::V4(from),
                     packet,
                     at_nanos: details.at_nanos,
@@ -285,9 +349,16 @@ mod tests {
 
     #[test]
     fn every_client_has_an_address_of_its_own_and_is_found_by_it() {
-        let mut air = Air::open(&Way::Relay).expect("sockets");
+        let mut air = Air::open(&Way::Relay, Sharing::Shared).expect("sockets");
         let echo = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let to = echo.local_addr().expect("an address");
+        let mut addresses = HashMap::new();
+        for n in [0, 7, 8, 1_000, 65_537] {
+            addresses.insert(n, air.seat(n).expect("an address"));
+        }
+        // One of them moves.
+        let before = addresses.insert(8, air.seat(8).expect("an address"));
+        assert_ne!(before, addresses.get(&8).copied());
         for n in [0, 7, 8, 1_000, 65_537] {
             air.send(n, to, &n.to_be_bytes()).expect("sent");
         }
@@ -296,7 +367,7 @@ mod tests {
         for _ in 0..5 {
             let (length, from) = echo.recv_from(&mut buffer).expect("a packet");
             let n = u32::from_be_bytes(buffer[..length].try_into().expect("four bytes"));
-            assert_eq!(from, air.address(n));
+            assert_eq!(from, addresses[&n]);
             echo.send_to(&buffer[..length], from).expect("sent back");
         }
         let mut seen = Vec::new();

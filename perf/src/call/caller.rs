@@ -13,11 +13,15 @@ use super::air::Air;
 use super::client::{Client, ClientError};
 use super::hearing::Hearing;
 use super::identity::Identity;
+use super::listening::Listening;
 use super::load::{Ending, LoadPlan, Progress};
 use super::placing::{Answered, CallName, Placer};
 use super::recording::Recording;
 use super::report::Part;
+use super::schedule::{Planned, Schedule};
+use super::trouble::Troubles;
 use super::watch;
+use crate::clock::wall_nanos;
 
 /// How long a client that was hung up waits for word of it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,27 +36,33 @@ const TIMERS_PER_TURN: usize = 256;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// One call of a thread's.
-struct Call {
-    client: Client,
+pub(super) struct Call {
+    pub(super) client: Client,
     hearing: Hearing,
-    name: Option<CallName>,
-    placed: Instant,
+    pub(super) name: Option<CallName>,
+    /// What its next ICE restart names.
+    pub(super) etag: Option<String>,
+    due: Instant,
     ends: Instant,
+    vanishes: bool,
+    pub(super) troubles: Option<Box<Troubles>>,
+    /// An offer to restart ICE has not been answered.
+    pub(super) restarting: bool,
     /// Hung up: by when the client should have heard.
-    closing: Option<Instant>,
+    pub(super) closing: Option<Instant>,
     armed: Option<Instant>,
     was_connected: bool,
 }
 
 /// What clients have sent and no socket has taken yet.
 #[derive(Default)]
-struct Outgoing {
+pub(super) struct Outgoing {
     bytes: Vec<u8>,
     packets: Vec<(u32, SocketAddr, usize)>,
 }
 
 impl Outgoing {
-    fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
+    pub(super) fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
         self.bytes.extend_from_slice(packet);
         self.packets.push((client, to, self.bytes.len()));
     }
@@ -73,6 +83,8 @@ impl Outgoing {
 pub struct Shared {
     /// The load.
     pub plan: LoadPlan,
+    /// Its calls.
+    pub schedule: Arc<Schedule>,
     /// What clients show in DTLS.
     pub identity: Identity,
     /// What they say, if anything.
@@ -87,14 +99,16 @@ pub struct Shared {
 pub struct Caller {
     shared: Shared,
     thread: u32,
-    air: Air,
-    placer: Placer,
+    pub(super) air: Air,
+    pub(super) placer: Placer,
     /// The thread's next call to place.
     next: u32,
-    calls: HashMap<u32, Call>,
+    pub(super) calls: HashMap<u32, Call>,
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
-    outgoing: Outgoing,
-    part: Part,
+    pub(super) outgoing: Outgoing,
+    pub(super) part: Part,
+    /// When the times that clients are told begin.
+    epoch: Instant,
 }
 
 impl Caller {
@@ -104,7 +118,7 @@ impl Caller {
     /// The system has no socket or no thread for it.
     pub fn new(shared: &Shared, thread: u32) -> io::Result<Self> {
         Ok(Self {
-            air: Air::open(&shared.plan.way)?,
+            air: Air::open(&shared.plan.way, shared.plan.manner.sockets)?,
             placer: Placer::start(shared.plan.desk.clone())?,
             shared: shared.clone(),
             thread,
@@ -113,6 +127,7 @@ impl Caller {
             timers: BinaryHeap::new(),
             outgoing: Outgoing::default(),
             part: Part::default(),
+            epoch: Instant::now(),
         })
     }
 
@@ -121,7 +136,7 @@ impl Caller {
     /// # Errors
     /// A socket fails.
     pub fn run(mut self) -> io::Result<Part> {
-        let (from, to) = self.shared.plan.window();
+        let (from, to) = self.shared.schedule.window();
         let (from, to) = (self.shared.start + from, self.shared.start + to);
         let mut used = None;
         loop {
@@ -159,25 +174,35 @@ impl Caller {
         Ok(self.part)
     }
 
-    /// When the thread's call number `n` is due, if there is one.
-    fn due(&self, n: u32) -> Option<Instant> {
+    /// The thread's call number `n`, if there is one, and when it is due.
+    fn planned(&self, n: u32) -> Option<(Planned, Instant)> {
         let all = u64::from(n) * u64::from(self.shared.plan.threads) + u64::from(self.thread);
-        (all < u64::from(self.shared.plan.calls)).then(|| {
-            self.shared.start + Duration::from_secs_f64(all as f64 / self.shared.plan.ramp)
-        })
+        let planned = self.shared.schedule.calls().get(all as usize)?;
+        Some((*planned, self.shared.start + planned.due))
+    }
+
+    /// When that is.
+    fn due(&self, n: u32) -> Option<Instant> {
+        self.planned(n).map(|(_, due)| due)
     }
 
     /// Offers calls that are due; returns whether more are.
     fn start_due(&mut self, now: Instant) -> bool {
         for _ in 0..STARTS_PER_TURN {
             let n = self.next;
-            let Some(due) = self.due(n).filter(|due| *due <= now) else {
+            let Some((planned, due)) = self.planned(n).filter(|(_, due)| *due <= now) else {
                 return false;
             };
             self.next += 1;
             self.part.placed += 1;
             self.shared.progress.placed.fetch_add(1, Relaxed);
-            let address = self.air.address(n);
+            let address = match self.air.seat(n) {
+                Ok(address) => address,
+                Err(error) => {
+                    self.part.fail(&format!("a client's socket: {error}"));
+                    continue;
+                }
+            };
             let offer = Client::offer(
                 &self.shared.identity,
                 self.shared.plan.codec,
@@ -186,14 +211,23 @@ impl Caller {
                 now,
             );
             match offer {
-                Ok((client, offer)) => {
+                Ok((mut client, offer)) => {
+                    let (plan, manner) = (&self.shared.plan, &self.shared.plan.manner);
+                    client.listen(Listening::new(plan.codec, manner.echo, self.epoch));
+                    // Threads share a seed, and no call's number.
+                    let all = n * plan.threads + self.thread;
+                    let troubles = Troubles::new(manner.trouble, manner.seed, all, now);
                     self.placer.place(n, offer);
                     let call = Call {
                         client,
                         hearing: Hearing::default(),
                         name: None,
-                        placed: now,
-                        ends: due + self.shared.plan.hold,
+                        etag: None,
+                        troubles: troubles.map(Box::new),
+                        restarting: false,
+                        due,
+                        ends: due + planned.length,
+                        vanishes: planned.vanishes,
                         closing: None,
                         armed: None,
                         was_connected: false,
@@ -210,8 +244,12 @@ impl Caller {
     fn take_answers(&mut self, now: Instant) {
         while let Some(placed) = self.placer.take() {
             let n = placed.client;
-            let (answer, name) = match placed.result {
-                Ok(Answered { sdp, name, .. }) => (sdp, name),
+            if placed.restarted {
+                self.restarted(n, placed.result, now);
+                continue;
+            }
+            let (answer, name, etag) = match placed.result {
+                Ok(Answered { sdp, name, etag }) => (sdp, name, etag),
                 Err(error) => {
                     self.part.fail(&error.to_string());
                     self.end(n);
@@ -224,7 +262,7 @@ impl Caller {
                 self.placer.hang_up(name);
                 continue;
             };
-            call.name = Some(name);
+            (call.name, call.etag) = (Some(name), etag);
             let taken = match self.air.join(n, &answer) {
                 Ok(()) => {
                     let outgoing = &mut self.outgoing;
@@ -240,6 +278,11 @@ impl Caller {
 
     fn receive(&mut self, counts: bool) -> io::Result<bool> {
         let now = Instant::now();
+        // The kernel stamps packets by the wall clock, and what is due is by the steady one.
+        let (wall, since) = (
+            wall_nanos(),
+            now.duration_since(self.epoch).as_nanos() as u64,
+        );
         let (calls, outgoing, part) = (&mut self.calls, &mut self.outgoing, &mut self.part);
         let mut failed: Vec<(u32, ClientError)> = Vec::new();
         let mut touched: Vec<u32> = Vec::new();
@@ -254,11 +297,16 @@ impl Caller {
             let taken = call.client.receive(
                 arrived.from,
                 arrived.packet,
-                arrived.at_nanos,
+                since.saturating_sub(wall.saturating_sub(arrived.at_nanos)),
                 now,
                 &mut hear,
                 &mut send,
             );
+            while let Some(news) = call.client.news() {
+                if counts {
+                    part.heard.news(news);
+                }
+            }
             match taken {
                 Ok(()) => touched.push(n),
                 Err(error) => failed.push((n, error)),
@@ -290,7 +338,12 @@ impl Caller {
             let outgoing = &mut self.outgoing;
             let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
             if call.ends <= now && call.closing.is_none() {
-                match self.shared.plan.ending.of(n) {
+                let ending = if call.vanishes {
+                    Ending::Vanish
+                } else {
+                    self.shared.plan.ending.of(n)
+                };
+                match ending {
                     Ending::HangUp if call.client.times().connected.is_some() => {
                         call.closing = Some(now + CLOSE_PATIENCE);
                         if let Some(name) = call.name.take() {
@@ -312,13 +365,14 @@ impl Caller {
                 continue;
             }
             let polled = call.client.poll(now, &mut send);
+            self.befall(n, now);
             self.settle(n, polled.map_err(|error| error.to_string()));
         }
         true
     }
 
     /// After a call into a client: what it has come to is noted, and its timer set.
-    fn settle(&mut self, n: u32, result: Result<(), String>) {
+    pub(super) fn settle(&mut self, n: u32, result: Result<(), String>) {
         let Some(call) = self.calls.get_mut(&n) else {
             return;
         };
@@ -344,8 +398,9 @@ impl Caller {
             return;
         };
         let end = call.closing.unwrap_or(call.ends);
+        let trouble = call.troubles.as_ref().map_or(end, |t| t.next().min(end));
         let at = if call.client.times().answered.is_some() {
-            call.client.deadline().min(end)
+            call.client.deadline().min(trouble)
         } else {
             end
         };
@@ -369,14 +424,7 @@ impl Caller {
         part.channels += u64::from(times.channel.is_some());
         part.audible += u64::from(times.first_audio.is_some());
         call.hearing.end(&mut part.heard);
-        let between =
-            |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
-        part.set_up.record([
-            between(Some(call.placed), times.answered),
-            between(times.answered, times.connected),
-            between(times.answered, times.channel),
-            between(times.connected, times.first_audio),
-        ]);
+        part.set_up.record(call.due, &times);
     }
 
     fn wait(&self) -> io::Result<()> {

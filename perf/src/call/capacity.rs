@@ -1,89 +1,49 @@
-//! How many calls one transceiver worker carries on one processor, and where its time goes.
+//! How many calls Firsthop carries on one processor, and where its time goes.
 //!
-//! A search: few calls tell what one costs, that tells how many could fit, and from there on the number is halved in between what was good
-//! and what was not. Each step has a transceiver of its own. Clients send past the relay, so that the generator, which has a processor
-//! of its own, is not the slower side; where it is all the same, the result says so.
+//! A [search](super::between): each step has programs of its own, and is held against a [`Tolerance`]. A step that went badly is tried once more, since a
+//! machine that has other work now and then must not decide. Of a transceiver alone, clients send past the relay. The generator has a
+//! processor of its own, so that it is not the slower side; where it is all the same, the result says so.
 
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::load::{self, Ending, LoadError, LoadPlan, Progress};
-use super::model::{Format, ModelServer};
+use super::between::Between;
+use super::load::{self, LoadError, Progress};
 use super::profile::{self, Profile};
-use super::recording::Codec;
 use super::report::CallReport;
-use super::stack::{Backend, Stack, StackPlan, model_address};
-
-/// Packets may come so much later than the earliest, in milliseconds: a frame. The 99th percentile.
-pub const LATENESS_MS: f64 = 20.0;
-
-/// So many may be lost.
-pub const LOST: f64 = 0.001;
-
-/// From this share of its processor on, the generator is what limits.
-pub const GENERATOR_BUSY: f64 = 0.95;
-
-/// How many calls are placed per second.
-const RAMP: f64 = 60.0;
-
-/// What a transceiver has to do for each call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Work {
-    /// G.711 through to a model server that takes it, and back, over a WebSocket.
-    Passthrough,
-    /// Opus decoded for a model server that takes PCM, and its answer encoded.
-    Transcoding,
-    /// Opus decoded, heard through by the voice detector, and encoded again.
-    Echo,
-}
-
-impl Work {
-    fn codec(self) -> Codec {
-        match self {
-            Self::Passthrough => Codec::Pcmu,
-            Self::Transcoding | Self::Echo => Codec::Opus,
-        }
-    }
-
-    /// What the model server speaks, if there is one.
-    fn format(self) -> Option<Format> {
-        match self {
-            Self::Passthrough => Some(Format::Pcmu),
-            Self::Transcoding => Some(Format::Pcm),
-            Self::Echo => None,
-        }
-    }
-
-    /// What the first step has.
-    fn few(self) -> u32 {
-        match self {
-            Self::Passthrough => 60,
-            Self::Transcoding | Self::Echo => 20,
-        }
-    }
-}
+use super::tolerance::{Shown, Tolerance};
+use super::trial::{self, Answerer, Bench, Served, Service, Work};
 
 /// How to search.
 #[derive(Clone, Debug)]
 pub struct CapacityPlan {
-    /// The folder with the programs.
-    pub programs: PathBuf,
-    /// Where files and logs go.
-    pub directory: PathBuf,
-    /// The processor that the transceiver runs on.
-    pub processor: usize,
+    /// Where programs are, and where they run.
+    pub bench: Bench,
+    /// What calls must keep to.
+    pub tolerance: Tolerance,
     /// For how long each step counts.
     pub counted: Duration,
-    /// How many steps after the first.
+    /// How many numbers are tried after the first.
     pub steps: u32,
+    /// Whether a number that went badly is tried once more.
+    pub again: bool,
     /// Whether `perf record` looks at the first step.
     pub profile: bool,
+}
+
+/// What one program used in a step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Used {
+    /// Its name.
+    pub name: String,
+    /// Share of the processor.
+    pub busy: f64,
+    /// Processor time per call and second, in microseconds.
+    pub micros_per_call_second: f64,
+    /// What its memory grew by per call, in bytes.
+    pub bytes_per_call: f64,
 }
 
 /// One number of calls, and how it went.
@@ -91,20 +51,28 @@ pub struct CapacityPlan {
 pub struct Step {
     /// How many calls.
     pub calls: u32,
+    /// Mouth-to-ear delay without the answerer's own, the 99th percentile, in milliseconds; nothing where no caller hears itself.
+    pub mouth_to_ear_p99_ms: Option<f64>,
+    /// From the request until DTLS was up, the 99th percentile, in milliseconds.
+    pub set_up_p99_ms: Option<f64>,
+    /// Gaps above 60 ms.
+    pub gaps: u64,
     /// Lateness of packets, the 99th percentile, in milliseconds.
     pub lateness_p99_ms: f64,
     /// The share of packets that were lost.
     pub lost: f64,
     /// Calls that failed.
     pub failed: u64,
-    /// Share of its processor that the transceiver used.
+    /// Share of the processor that the programs used, all together.
     pub busy: f64,
     /// The same of the generator.
     pub generator_busy: f64,
-    /// The transceiver's processor time per call and second, in microseconds.
+    /// The programs' processor time per call and second, in microseconds.
     pub micros_per_call_second: f64,
-    /// What the transceiver's memory grew by per call, in bytes.
+    /// What the programs' memory grew by per call, in bytes.
     pub bytes_per_call: f64,
+    /// The same, program by program.
+    pub programs: Vec<Used>,
     /// What was beyond its limit, if anything.
     pub beyond: Option<&'static str>,
 }
@@ -112,6 +80,8 @@ pub struct Step {
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capacity {
+    /// Which programs.
+    pub service: Service,
     /// The work.
     pub work: Work,
     /// The most calls that went well.
@@ -126,28 +96,52 @@ pub struct Capacity {
     pub profile: Option<Profile>,
 }
 
+impl Capacity {
+    /// The step with the most calls that went well, if there is one.
+    #[must_use]
+    pub fn best(&self) -> Option<&Step> {
+        self.steps
+            .iter()
+            .find(|step| step.calls == self.calls && step.beyond.is_none())
+    }
+}
+
 /// Searches.
 ///
 /// # Errors
 /// Programs do not start, or see [`LoadError`].
 pub fn search(
     plan: &CapacityPlan,
+    service: Service,
     work: Work,
     mut said: impl FnMut(&Step),
 ) -> Result<Capacity, LoadError> {
-    let (first, profile) = step(plan, work, work.few(), plan.profile)?;
+    let (first, profile) = step(plan, service, work, work.few(), plan.profile)?;
     said(&first);
     let micros = first.micros_per_call_second;
-    let mut between = Between::new(work.few(), micros, first.beyond);
+    let mut beyond = first.beyond;
     let mut steps = vec![first];
+    let mut attempt = |calls, steps: &mut Vec<Step>| -> Result<Option<&'static str>, LoadError> {
+        let (tried, _) = step(plan, service, work, calls, false)?;
+        said(&tried);
+        let beyond = tried.beyond;
+        steps.push(tried);
+        Ok(beyond)
+    };
+    if beyond.is_some() && plan.again {
+        beyond = attempt(work.few(), &mut steps)?;
+    }
+    let mut between = Between::new(work.few(), micros, beyond);
     for _ in 0..plan.steps {
         let Some(calls) = between.next() else { break };
-        let (tried, _) = step(plan, work, calls, false)?;
-        said(&tried);
-        between.found(calls, tried.beyond);
-        steps.push(tried);
+        beyond = attempt(calls, &mut steps)?;
+        if beyond.is_some() && plan.again {
+            beyond = attempt(calls, &mut steps)?;
+        }
+        between.found(calls, beyond);
     }
     Ok(Capacity {
+        service,
         work,
         calls: between.good,
         limit: between.limit,
@@ -157,166 +151,72 @@ pub fn search(
     })
 }
 
-/// The search itself.
-struct Between {
-    /// The most that went well.
-    good: u32,
-    /// The fewest that did not, or a guess.
-    bad: u32,
-    limit: Option<&'static str>,
-}
-
-impl Between {
-    fn new(calls: u32, micros: f64, beyond: Option<&'static str>) -> Self {
-        // As many as a processor has time for, and some: costs per call fall when there are more.
-        let fits = (1.4e6 / micros.max(1.0)).clamp(1.0, 20_000.0) as u32;
-        Self {
-            good: if beyond.is_none() { calls } else { 0 },
-            bad: if beyond.is_none() {
-                fits.max(calls + 2)
-            } else {
-                calls
-            },
-            limit: beyond,
-        }
-    }
-
-    /// How many to try next; nothing when the two ends are within a thirtieth of each other.
-    fn next(&self) -> Option<u32> {
-        let gap = self.bad - self.good;
-        (gap > (self.bad / 30).max(1)).then(|| self.good + gap.div_ceil(2))
-    }
-
-    fn found(&mut self, calls: u32, beyond: Option<&'static str>) {
-        match beyond {
-            None => self.good = calls,
-            Some(_) => (self.bad, self.limit) = (calls, beyond),
-        }
-    }
-}
-
 fn step(
     plan: &CapacityPlan,
+    service: Service,
     work: Work,
     calls: u32,
     profiled: bool,
 ) -> Result<(Step, Option<Profile>), LoadError> {
     const NUMBER: u8 = 20;
-    let model = match work.format() {
-        None => None,
-        Some(format) => {
-            let address: SocketAddr = model_address(NUMBER);
-            Some((ModelServer::start(address, format)?, format))
-        }
-    };
-    let stack = Stack::start(StackPlan {
-        programs: plan.programs.clone(),
-        directory: plan.directory.clone(),
-        number: NUMBER,
-        processor: plan.processor,
-        backend: match &model {
-            None => Backend::Echo,
-            Some((model, format)) => Backend::Realtime {
-                url: model.url().to_owned(),
-                format: *format,
-            },
-        },
-        whole: false,
-    })?;
-    let ramp_time = Duration::from_secs_f64(f64::from(calls) / RAMP);
-    let settle = Duration::from_secs(2);
-    let load = LoadPlan {
-        desk: stack.control_desk(),
-        way: stack.direct(),
-        calls,
-        ramp: RAMP,
-        hold: ramp_time + settle + plan.counted,
-        settle,
-        codec: work.codec(),
-        silent: false,
-        ending: Ending::Close,
-        threads: 1,
-        watch: vec![stack.transceiver.id()],
-    };
-    let data = plan.directory.join("perf.data");
+    let answerer = Answerer::Echoes(work.one_echo_in());
+    let served = Served::start(&plan.bench, NUMBER, service, work, answerer)?;
+    let load = served.calls(calls, plan.counted);
+    let data = plan.bench.directory.join("perf.data");
     let mut profile = None;
     let report = load::run_beside(&load, &Arc::new(Progress::default()), || {
         if profiled {
-            let pid = stack.transceiver.id();
+            let pid = served.stack.transceiver.id();
             profile = Some(profile::record(pid, plan.counted.mul_f64(0.8), &data));
         }
     })?;
-    let profile = profile.transpose()?;
-    Ok((judged(calls, &report)?, profile))
+    Ok((
+        judged(&plan.tolerance, calls, &report),
+        profile.transpose()?,
+    ))
 }
 
 /// Holds a load against the limits.
-fn judged(calls: u32, report: &CallReport) -> io::Result<Step> {
-    let watched = report
-        .watched
-        .first()
-        .ok_or_else(|| io::Error::other("the transceiver was not watched"))?;
+fn judged(tolerance: &Tolerance, calls: u32, report: &CallReport) -> Step {
     let lateness = report.lateness.map_or(f64::INFINITY, |late| late.p99);
-    let failed = report.failed();
-    // One call in a hundred may be late for the party; more means that the transceiver does not keep up.
-    let beyond = if failed * 100 > u64::from(calls) {
-        Some("calls failed")
-    } else if report.generator_lost > 0 || report.generator_busy > GENERATOR_BUSY {
-        Some("the generator")
-    } else if report.lost > LOST {
-        Some("loss")
-    } else if lateness > LATENESS_MS {
-        Some("lateness")
-    } else {
-        None
-    };
-    Ok(Step {
+    let set_up = trial::set_up(report, |spread| spread.p99);
+    let mouth_to_ear = report.mouth_to_ear.map(|delay| delay.p99);
+    let beyond = tolerance.beyond(&Shown {
         calls,
+        failed: report.failed(),
+        lost: report.lost,
+        gaps: report.gaps,
+        mouth_to_ear_p99_ms: mouth_to_ear,
+        lateness_p99_ms: lateness,
+        set_up_p99_ms: set_up.unwrap_or(f64::INFINITY),
+        generator_busy: report.generator_busy,
+        generator_lost: report.generator_lost,
+    });
+    let programs: Vec<Used> = report
+        .watched
+        .iter()
+        .map(|watched| Used {
+            name: watched.name.clone(),
+            busy: watched.busy,
+            micros_per_call_second: watched.micros_per_call_second,
+            bytes_per_call: (watched.during.resident as f64 - watched.before.resident as f64)
+                / f64::from(calls),
+        })
+        .collect();
+    let sum = |of: fn(&Used) -> f64| programs.iter().map(of).sum();
+    Step {
+        calls,
+        mouth_to_ear_p99_ms: mouth_to_ear,
+        set_up_p99_ms: set_up,
+        gaps: report.gaps,
         lateness_p99_ms: lateness,
         lost: report.lost,
-        failed,
-        busy: watched.busy,
+        failed: report.failed(),
+        busy: sum(|used| used.busy),
         generator_busy: report.generator_busy,
-        micros_per_call_second: watched.micros_per_call_second,
-        bytes_per_call: (watched.during.resident as f64 - watched.before.resident as f64)
-            / f64::from(calls),
+        micros_per_call_second: sum(|used| used.micros_per_call_second),
+        bytes_per_call: sum(|used| used.bytes_per_call),
+        programs,
         beyond,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Searches a machine that carries so many, each at a cost.
-    fn found(capacity: u32, micros: f64) -> (u32, usize) {
-        let beyond = |calls| (calls > capacity).then_some("lateness");
-        let mut between = Between::new(20, micros, beyond(20));
-        let mut steps = 0;
-        while let Some(calls) = between.next() {
-            between.found(calls, beyond(calls));
-            steps += 1;
-            assert!(steps < 20, "the search ends");
-        }
-        (between.good, steps)
-    }
-
-    #[test]
-    fn the_search_comes_within_a_thirtieth() {
-        for (capacity, micros) in [
-            (70, 14_000.0),
-            (1_000, 900.0),
-            (37, 20_000.0),
-            (25, 30_000.0),
-        ] {
-            let (calls, steps) = found(capacity, micros);
-            assert!(
-                calls <= capacity && calls * 15 >= capacity * 14,
-                "{calls} of {capacity}"
-            );
-            assert!(steps <= 8, "{steps} steps for {capacity}");
-        }
-        // It carries less than the first step has.
-        assert!((9..=10).contains(&found(10, 90_000.0).0));
     }
 }

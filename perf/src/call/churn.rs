@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::air::Way;
 use super::load::{self, Ending, LoadError, LoadPlan, Progress};
+use super::manner::Manner;
 use super::recording::Codec;
 use super::report::CallReport;
 use super::stack::Stack;
@@ -80,6 +81,7 @@ pub fn run(stack: &Stack, plan: &ChurnPlan) -> Result<Churn, LoadError> {
         ending: plan.ending,
         threads: 1,
         watch: stack.processes(),
+        manner: Manner::default(),
     };
     let progress = Arc::new(Progress::default());
     load::run(&load(plan.warm), &progress)?;

@@ -7,8 +7,10 @@ use firsthop_shared::control::{
     ControlError, CreateRequest, CreateResponse, SESSIONS_PATH, STATUS_PATH, Status,
 };
 use firsthop_shared::token::{self, Route};
+use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MATCH, LOCATION};
 
+use super::janus_api;
 use super::placing::{Answered, CallName, Desk, PlacingError};
 
 /// How long a request may take.
@@ -16,6 +18,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often another session id is tried, when one was taken.
 const TRIES: usize = 3;
+
+/// Where calls are placed at an address that has no path of its own.
+const CALLS_PATH: &str = "/v1/realtime/calls";
+
+/// Where offers go to, with signaling: the API's path at this address, or the address as it is when it has a path.
+///
+/// # Errors
+/// It is no address, in words.
+pub(super) fn calls_url(text: &str) -> Result<Url, String> {
+    let mut url = Url::parse(text).map_err(|error| format!("{text:?} is no URL: {error}"))?;
+    if !["http", "https"].contains(&url.scheme()) || url.host().is_none() {
+        return Err(format!(
+            "{text:?} is no URL of a server; give one as https://voice.example.com"
+        ));
+    }
+    if url.path() == "/" {
+        url.set_path(CALLS_PATH);
+    }
+    Ok(url)
+}
 
 /// Asks a desk, over one HTTP client.
 pub(super) struct Clerk {
@@ -56,13 +78,12 @@ impl Clerk {
     pub(super) async fn place(&self, client: u32, offer: String) -> Result<Answered, PlacingError> {
         match &self.desk {
             Desk::Signaling { url, key } => {
-                let post = self.http.post(format!("{url}/v1/realtime/calls"));
+                let url = calls_url(url).map_err(PlacingError)?;
+                let post = self.http.post(url.clone());
                 let answer = self.ask(post, key, offer).await?;
-                let location =
-                    word(&answer.headers, LOCATION).map(|at| match at.starts_with('/') {
-                        true => format!("{url}{at}"),
-                        false => at,
-                    });
+                let location = word(&answer.headers, LOCATION)
+                    .and_then(|at| url.join(&at).ok())
+                    .map(String::from);
                 match location {
                     Some(location) if answer.status == 201 => Ok(Answered {
                         etag: word(&answer.headers, ETAG),
@@ -73,6 +94,7 @@ impl Clerk {
                 }
             }
             Desk::Control { .. } => self.create(client, &offer).await,
+            Desk::Janus { url } => janus_api::place(&self.http, url, offer).await,
         }
     }
 
@@ -84,7 +106,7 @@ impl Clerk {
         offer: String,
     ) -> Result<Answered, PlacingError> {
         let (Desk::Signaling { key, .. }, CallName::Url(url)) = (&self.desk, &name) else {
-            let words = "ICE is restarted with signaling, not with a transceiver";
+            let words = "ICE is restarted with signaling alone";
             return Err(PlacingError(words.to_owned()));
         };
         let patch = self.http.patch(url).header(IF_MATCH, etag);
@@ -204,6 +226,9 @@ impl Clerk {
                 let path = format!("{url}{SESSIONS_PATH}/{id}?created={created}");
                 self.http.delete(path).bearer_auth(secret).send().await
             }
+            (Desk::Janus { url }, CallName::Janus { session }) => {
+                return janus_api::destroy(&self.http, url, *session).await;
+            }
             _ => return,
         };
     }
@@ -228,7 +253,7 @@ fn word(headers: &HeaderMap, name: HeaderName) -> Option<String> {
 }
 
 /// An error of the HTTP library's, with its cause: it says "error sending request" of all of them.
-fn failed(error: &reqwest::Error) -> PlacingError {
+pub(super) fn failed(error: &reqwest::Error) -> PlacingError {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(because) = cause {
@@ -247,6 +272,30 @@ fn first_words(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offers_go_to_the_apis_path_or_where_the_url_says() {
+        for (text, expected) in [
+            (
+                "http://localhost:8080",
+                "http://localhost:8080/v1/realtime/calls",
+            ),
+            (
+                "https://voice.example.com/",
+                "https://voice.example.com/v1/realtime/calls",
+            ),
+            (
+                "https://api.example.com/v1/realtime/calls?model=m",
+                "https://api.example.com/v1/realtime/calls?model=m",
+            ),
+        ] {
+            assert_eq!(calls_url(text).map(String::from), Ok(expected.to_owned()));
+        }
+        for text in ["", "localhost", "localhost:8080", "ftp://localhost"] {
+            let refused = calls_url(text).expect_err("refused");
+            assert!(refused.contains("is no URL"), "{refused}");
+        }
+    }
 
     #[test]
     fn what_a_server_says_is_cut_to_one_line() {

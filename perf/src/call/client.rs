@@ -1,25 +1,20 @@
 //! One client, sans-IO: str0m in a browser's role, that offers audio and a channel, speaks a recording and listens.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use str0m::change::{SdpAnswer, SdpPendingOffer};
-use str0m::media::{Direction, MediaKind, Mid, Pt};
+use str0m::media::{Direction, MediaKind, Mid};
 use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
-use str0m::{Candidate, Event, Input, Output, Rtc, RtcConfig};
+use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
 use super::hearing::Packet;
 use super::identity::Identity;
+use super::listening::{Listening, News};
 use super::recording::{Codec, Recording};
+use super::speaking::Speech;
 use super::stamp::Stamp;
-
-/// Of what length the packets of a recording are.
-pub const FRAME: Duration = Duration::from_millis(20);
-
-/// How much later than due a frame may be sent; what is later is left out, so that a stall of the generator is not made up with a burst.
-const STALL: Duration = Duration::from_millis(200);
 
 /// A client that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +32,8 @@ pub enum ClientError {
 pub struct Times {
     /// The answer came.
     pub answered: Option<Instant>,
+    /// ICE had a way to the server.
+    pub ice: Option<Instant>,
     /// DTLS was up.
     pub connected: Option<Instant>,
     /// The channel was open.
@@ -68,16 +65,7 @@ pub struct Client {
     deadline: Instant,
     closed: bool,
     sent: u64,
-}
-
-/// What it says, from when DTLS is up.
-struct Speech {
-    recording: Recording,
-    next: Option<Instant>,
-    frame: u64,
-    pt: Option<Pt>,
-    /// The mark of the first frame, where frames are marked.
-    stamp: Option<Stamp>,
+    listening: Option<Listening>,
 }
 
 impl Client {
@@ -123,26 +111,30 @@ impl Client {
             moves: false,
             mid,
             codec,
-            speech: recording.map(|recording| Speech {
-                recording,
-                next: None,
-                frame: 0,
-                pt: None,
-                stamp: None,
-            }),
+            speech: recording.map(Speech::new),
             times: Times::default(),
             deadline: now,
             closed: false,
             sent: 0,
+            listening: None,
         };
         Ok((client, offer.to_sdp_string()))
+    }
+
+    /// Has it listen for more than packets; the times that [`Client::receive`] is told count from the same moment as those of `listening`.
+    pub fn listen(&mut self, listening: Listening) {
+        self.listening = Some(listening);
+    }
+
+    /// What it has learnt, one after the other.
+    pub fn news(&mut self) -> Option<News> {
+        self.listening.as_mut().and_then(Listening::news)
     }
 
     /// Marks what it says from now on, `first` being the mark of the next frame. For G.711 alone: Opus does not keep marks.
     pub fn stamp(&mut self, first: Stamp) {
         if let Some(speech) = &mut self.speech {
-            let count = first.count.wrapping_sub(self.sent as u32);
-            speech.stamp = Some(Stamp { count, ..first });
+            speech.stamp(first, self.sent);
         }
     }
 
@@ -217,7 +209,7 @@ impl Client {
     /// When [`Client::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let frame = self.speech.as_ref().and_then(|speech| speech.next);
+        let frame = self.speech.as_ref().and_then(Speech::next);
         frame.map_or(self.deadline, |frame| frame.min(self.deadline))
     }
 
@@ -243,19 +235,9 @@ impl Client {
         let Some(speech) = &mut self.speech else {
             return;
         };
-        let Some(due) = speech.next.filter(|due| *due <= now) else {
+        let Some(said) = speech.say(now) else {
             return;
         };
-        let behind = now.duration_since(due);
-        let left_out = if behind > STALL {
-            (behind.as_nanos() / FRAME.as_nanos()) as u64
-        } else {
-            0
-        };
-        speech.next = Some(due + FRAME * (left_out as u32 + 1));
-        speech.frame += left_out;
-        let frame = speech.frame;
-        speech.frame += 1;
         if speech.pt.is_none() {
             let media = self.rtc.media(self.mid);
             speech.pt = media.and_then(|media| media.remote_pts().first().copied());
@@ -263,15 +245,11 @@ impl Client {
         let Some(pt) = speech.pt else {
             return;
         };
-        let mut payload: Arc<[u8]> = speech.recording.frame(frame);
-        if let Some(first) = speech.stamp {
-            let stamp = Stamp {
-                count: first.count.wrapping_add(self.sent as u32),
-                ..first
-            };
-            // The recording is shared with other clients.
-            stamp.write(Arc::make_mut(&mut payload));
+        let payload = speech.payload(said.frame, self.sent);
+        if let Some(listening) = &mut self.listening {
+            listening.said(&speech.recording, said.frame, said.due);
         }
+        let frame = said.frame;
         let timestamp = (frame as u32).wrapping_mul(self.codec.clock_rate() / 50);
         let mut api = self.rtc.direct_api();
         let Some(stream) = api.stream_tx_by_mid(self.mid, None) else {
@@ -307,23 +285,36 @@ impl Client {
                     }
                 }
                 Output::Event(event) => match event {
+                    Event::IceConnectionStateChange(
+                        IceConnectionState::Connected | IceConnectionState::Completed,
+                    ) => {
+                        self.times.ice.get_or_insert(now);
+                    }
                     Event::Connected => {
                         self.times.connected = Some(now);
                         if let Some(speech) = &mut self.speech {
-                            speech.next = Some(now);
+                            speech.begin(now);
                         }
                     }
                     Event::ChannelOpen(..) => self.times.channel = Some(now),
                     Event::RtpPacket(packet) => {
                         self.times.first_audio.get_or_insert(now);
                         let rate = u64::from(self.codec.clock_rate());
-                        let packet = Packet {
+                        let ticks = packet.time.numer();
+                        hear(Packet {
                             sequence: *packet.seq_no,
-                            media_nanos: packet.time.numer() * (1_000_000_000 / rate)
-                                + packet.time.numer() * (1_000_000_000 % rate) / rate,
+                            media_nanos: ticks * (1_000_000_000 / rate)
+                                + ticks * (1_000_000_000 % rate) / rate,
                             at_nanos,
-                        };
-                        hear(packet);
+                        });
+                        if let Some(listening) = &mut self.listening {
+                            listening.packet(ticks, &packet.payload, at_nanos);
+                        }
+                    }
+                    Event::ChannelData(message) => {
+                        if let Some(listening) = &mut self.listening {
+                            listening.message(&message.data, at_nanos);
+                        }
                     }
                     Event::Closed => self.closed = true,
                     _ => {}
@@ -335,6 +326,8 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// A server of str0m's own, beside a client on a network that takes no time.

@@ -4,12 +4,19 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::ear::Outcome;
+use super::interruption::Interrupted;
+use super::listening::News;
+
 /// A pause between two packets that follow each other from which on it is a gap that users hear.
 pub const GAP: Duration = Duration::from_millis(60);
 
 /// For how long the earliest packet is what others are compared with, in nanoseconds. A client's jitter buffer adapts too, and the clocks of
 /// the two sides drift.
 const BASE_NANOS: u64 = 5_000_000_000;
+
+/// Nanoseconds of audio in a packet.
+const FRAME_NANOS: u64 = 20_000_000;
 
 /// The longest that lateness is counted as, in microseconds.
 const LONGEST_MICROS: u64 = 60_000_000;
@@ -23,10 +30,22 @@ pub struct Heard {
     pub expected: u64,
     /// Gaps longer than [`GAP`] between packets that follow each other.
     pub gaps: u64,
+    /// Calls that had such a gap.
+    pub calls_with_gaps: u64,
+    /// The longest pause between two packets of each call, lost ones between them or not, in microseconds.
+    pub longest_gap: Histogram<u64>,
     /// How much later than the earliest of the last seconds each packet came, by its timestamp, in microseconds.
     pub lateness: Histogram<u64>,
     /// The jitter at each client's end (RFC 3550 section 6.4.1), in microseconds.
     pub jitter: Histogram<u64>,
+    /// How long marks took from the mouth to the ear, in microseconds; see [`Ear`](super::ear::Ear).
+    pub mouth_to_ear: Histogram<u64>,
+    /// Marks that did not come back.
+    pub marks_missed: u64,
+    /// How long servers spoke on that were interrupted, from when the client began to speak, in microseconds.
+    pub barge_in: Histogram<u64>,
+    /// The same from the event by which they said that they hear it.
+    pub barge_in_from_event: Histogram<u64>,
 }
 
 impl Default for Heard {
@@ -39,8 +58,14 @@ impl Default for Heard {
             received: 0,
             expected: 0,
             gaps: 0,
+            calls_with_gaps: 0,
+            longest_gap: histogram(),
             lateness: histogram(),
             jitter: histogram(),
+            mouth_to_ear: histogram(),
+            marks_missed: 0,
+            barge_in: histogram(),
+            barge_in_from_event: histogram(),
         }
     }
 }
@@ -51,9 +76,34 @@ impl Heard {
         self.received += other.received;
         self.expected += other.expected;
         self.gaps += other.gaps;
-        // The bounds are the same: it cannot fail.
-        let _ = self.lateness.add(&other.lateness);
-        let _ = self.jitter.add(&other.jitter);
+        self.calls_with_gaps += other.calls_with_gaps;
+        self.marks_missed += other.marks_missed;
+        for (to, from) in [
+            (&mut self.longest_gap, &other.longest_gap),
+            (&mut self.lateness, &other.lateness),
+            (&mut self.jitter, &other.jitter),
+            (&mut self.mouth_to_ear, &other.mouth_to_ear),
+            (&mut self.barge_in, &other.barge_in),
+            (&mut self.barge_in_from_event, &other.barge_in_from_event),
+        ] {
+            // The bounds are the same: it cannot fail.
+            let _ = to.add(from);
+        }
+    }
+
+    /// Takes what a client has learnt.
+    pub fn news(&mut self, news: News) {
+        match news {
+            News::Mark(Outcome::Heard(nanos)) => record(&mut self.mouth_to_ear, nanos),
+            News::Mark(Outcome::Missed) => self.marks_missed += 1,
+            News::Interrupted(Interrupted {
+                from_voice,
+                from_event,
+            }) => {
+                record(&mut self.barge_in, from_voice);
+                record(&mut self.barge_in_from_event, from_event);
+            }
+        }
     }
 
     /// The share of packets that did not come.
@@ -85,6 +135,9 @@ pub struct Hearing {
     base_before: i64,
     base_until: u64,
     jitter: f64,
+    /// The longest pause so far that counts, in nanoseconds, and whether there was a gap.
+    longest: Option<u64>,
+    gap: bool,
 }
 
 impl Hearing {
@@ -119,10 +172,14 @@ impl Hearing {
             let silence = packet.media_nanos.saturating_sub(last.media_nanos);
             let pause = packet.at_nanos.saturating_sub(last.at_nanos);
             let follows = ahead == 1 && silence <= 40_000_000;
-            heard.gaps += u64::from(follows && pause > GAP.as_nanos() as u64);
-            heard
-                .lateness
-                .saturating_record((late as u64 / 1_000).max(1));
+            let gap = follows && pause > GAP.as_nanos() as u64;
+            heard.gaps += u64::from(gap);
+            self.gap |= gap;
+            // Packets that were lost leave a hole as long as they are; one that was not even sent leaves none.
+            if follows || (ahead > 1 && silence <= ahead * FRAME_NANOS) {
+                self.longest = self.longest.max(Some(pause));
+            }
+            record(&mut heard.lateness, late as u64);
         }
         if ahead > 0 {
             self.last = Some(packet);
@@ -138,11 +195,18 @@ impl Hearing {
     /// The call is over: its jitter counts, if anything was heard.
     pub fn end(&self, heard: &mut Heard) {
         if self.has_heard() {
-            heard
-                .jitter
-                .saturating_record((self.jitter as u64 / 1_000).max(1));
+            record(&mut heard.jitter, self.jitter as u64);
+        }
+        heard.calls_with_gaps += u64::from(self.gap);
+        if let Some(longest) = self.longest {
+            record(&mut heard.longest_gap, longest);
         }
     }
+}
+
+/// Records nanoseconds in a histogram of microseconds.
+fn record(histogram: &mut Histogram<u64>, nanos: u64) {
+    histogram.saturating_record((nanos / 1_000).max(1));
 }
 
 #[cfg(test)]
@@ -203,8 +267,16 @@ mod tests {
 
     #[test]
     fn a_gap_is_heard_only_where_nothing_was_lost_and_nobody_was_silent() {
-        let (_, heard) = hear(&[(1, 0), (2, 0), (3, 70), (4, 50), (8, 0)]);
+        let (hearing, mut heard) = hear(&[(1, 0), (2, 0), (3, 70), (4, 50), (8, 0)]);
         assert_eq!(heard.gaps, 1);
+        hearing.end(&mut heard);
+        assert_eq!(heard.calls_with_gaps, 1);
+        // A frame and 70 ms.
+        assert_eq!(heard.longest_gap.max() / 1_000, 90);
+        let (hearing, mut heard) = hear(&[(1, 0), (2, 0), (8, 0), (9, 0)]);
+        hearing.end(&mut heard);
+        assert_eq!((heard.gaps, heard.calls_with_gaps), (0, 0));
+        assert_eq!(heard.longest_gap.max() / 1_000, 120, "six were lost");
         let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
         for (sequence, media, at) in [(1, 0, 0), (2, 20, 20), (3, 500, 500)] {
             let packet = Packet {

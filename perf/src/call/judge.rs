@@ -106,6 +106,14 @@ struct Append<'a> {
     audio: Cow<'a, str>,
 }
 
+/// The audio that a message brings, in base64; nothing when it is another message.
+pub(super) fn appended(message: &[u8]) -> Option<Cow<'_, str>> {
+    serde_json::from_slice::<Append<'_>>(message)
+        .ok()
+        .filter(|append| append.kind == "input_audio_buffer.append")
+        .map(|append| append.audio)
+}
+
 fn cadence() -> Histogram<u64> {
     // In microseconds, up to an hour.
     Histogram::new_with_bounds(1, 3_600_000_000, 3)
@@ -132,10 +140,7 @@ impl Judge {
 
     /// Takes a message of a connection's; what is no audio is passed over.
     pub fn message(&mut self, listener: &mut Listener, message: &[u8], at: u64) {
-        let audio = serde_json::from_slice::<Append<'_>>(message)
-            .ok()
-            .filter(|append| append.kind == "input_audio_buffer.append")
-            .and_then(|append| STANDARD.decode(append.audio.as_bytes()).ok());
+        let audio = appended(message).and_then(|audio| STANDARD.decode(audio.as_bytes()).ok());
         Stamp::all(&audio.unwrap_or_default(), |stamp| {
             self.frame(listener, stamp, at);
         });

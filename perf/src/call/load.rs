@@ -1,19 +1,20 @@
 //! Places calls at a rate, keeps each for its time, and says what became of them.
 //!
-//! Calls are placed at moments that do not depend on how those before fare (an open loop), and each ends at a moment of its own. What
-//! clients hear counts while all calls are up, after they have settled; when they are never all up at once, it counts all the time.
+//! Calls are placed at moments that do not depend on how those before fare (an open loop), and each ends at a moment of its own: the [`Schedule`] has them.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::air::Way;
 use super::caller::{Caller, Shared};
 use super::identity::{Identity, IdentityError};
+use super::manner::Manner;
 use super::placing::Desk;
 use super::recording::{Codec, Recording, RecordingError};
 use super::report::{CallReport, Part};
+use super::schedule::Schedule;
 use super::watch::{self, Held, Watched};
 
 /// How a call ends.
@@ -53,7 +54,7 @@ pub struct LoadPlan {
     pub calls: u32,
     /// How many a second.
     pub ramp: f64,
-    /// How long each lasts, set-up included.
+    /// How long each lasts, set-up included; or how long they last on average, see [`Lengths`](super::schedule::Lengths).
     pub hold: Duration,
     /// How long calls take to settle after the last one was placed.
     pub settle: Duration,
@@ -67,6 +68,8 @@ pub struct LoadPlan {
     pub threads: u32,
     /// Processes to be looked at.
     pub watch: Vec<u32>,
+    /// In what manner.
+    pub manner: Manner,
 }
 
 /// A load that could not be carried out.
@@ -86,42 +89,16 @@ pub enum LoadError {
 /// How far a load is, for whoever shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
+    /// How long the load takes, in milliseconds.
+    pub millis: AtomicU64,
+    /// Calls that are planned.
+    pub calls: AtomicU64,
     /// Calls placed.
     pub placed: AtomicU64,
     /// Calls connected, those that have ended too.
     pub connected: AtomicU64,
     /// Calls that have ended.
     pub ended: AtomicU64,
-}
-
-impl LoadPlan {
-    /// When the last call is placed, from the beginning.
-    #[must_use]
-    pub fn ramp_time(&self) -> Duration {
-        Duration::from_secs_f64(f64::from(self.calls.saturating_sub(1)) / self.ramp)
-    }
-
-    /// From when to when what is heard counts.
-    #[must_use]
-    pub fn window(&self) -> (Duration, Duration) {
-        let from = self.ramp_time() + self.settle;
-        if from < self.hold {
-            (from, self.hold)
-        } else {
-            (Duration::ZERO, self.ramp_time() + self.hold)
-        }
-    }
-
-    /// How many calls are up on average while it counts.
-    #[must_use]
-    pub fn calls_at_once(&self) -> f64 {
-        let (from, to) = self.window();
-        if from.is_zero() {
-            f64::from(self.calls) * self.hold.as_secs_f64() / (to - from).as_secs_f64()
-        } else {
-            f64::from(self.calls)
-        }
-    }
 }
 
 /// Carries a load out.
@@ -145,8 +122,13 @@ pub fn run_beside(
     let recording = if plan.silent {
         None
     } else {
-        Some(Recording::new(plan.codec)?)
+        Some(match &plan.manner.speech {
+            Some(speech) => Recording::of(plan.codec, speech)?,
+            None => Recording::new(plan.codec)?,
+        })
     };
+    let schedule = Arc::new(Schedule::new(plan));
+    progress.calls.store(schedule.calls().len() as u64, Relaxed);
     let look =
         || -> io::Result<Vec<Held>> { plan.watch.iter().map(|pid| watch::look(*pid)).collect() };
     let before = look()?;
@@ -155,6 +137,7 @@ pub fn run_beside(
     let start = Instant::now() + Duration::from_millis(50);
     let shared = Shared {
         plan: plan.clone(),
+        schedule: Arc::clone(&schedule),
         identity,
         recording,
         progress: Arc::clone(progress),
@@ -165,7 +148,7 @@ pub fn run_beside(
         let named = std::thread::Builder::new().name(format!("calls-{thread}"));
         threads.push(named.spawn(move || caller.run())?);
     }
-    let (from, to) = plan.window();
+    let (from, to) = schedule.window();
     let sleep_until = |at: Duration| {
         std::thread::sleep((start + at).saturating_duration_since(Instant::now()));
     };
@@ -200,7 +183,7 @@ pub fn run_beside(
                 during: during[at],
                 after: after[at],
                 busy,
-                micros_per_call_second: 1e6 * busy / plan.calls_at_once(),
+                micros_per_call_second: 1e6 * busy / schedule.calls_at_once(),
             }
         })
         .collect();
@@ -208,10 +191,11 @@ pub fn run_beside(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn plan(calls: u32, ramp: f64, hold: u64) -> LoadPlan {
+    /// Calls that nobody places.
+    pub(in super::super) fn plan(calls: u32, ramp: f64, hold: u64) -> LoadPlan {
         LoadPlan {
             desk: Desk::Signaling {
                 url: String::new(),
@@ -227,18 +211,8 @@ mod tests {
             ending: Ending::Mixed,
             threads: 1,
             watch: Vec::new(),
+            manner: Manner::default(),
         }
-    }
-
-    #[test]
-    fn calls_count_while_all_are_up_or_else_all_the_time() {
-        let seconds = Duration::from_secs;
-        let together = plan(101, 20.0, 30);
-        assert_eq!(together.window(), (seconds(7), seconds(30)));
-        assert_eq!(together.calls_at_once(), 101.0);
-        let churn = plan(1_001, 100.0, 2);
-        assert_eq!(churn.window(), (seconds(0), seconds(12)));
-        assert!((churn.calls_at_once() - 166.8).abs() < 0.1);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use str0m::{Candidate, Input, Output, Rtc, RtcConfig};
 use super::client::{Client, ClientError};
 use super::identity::Identity;
 use super::load::{self, Ending, LoadError, LoadPlan, Progress};
+use super::manner::Manner;
 use super::recording::Codec;
 use super::stack::{Backend, Stack, StackPlan};
 use super::watch;
@@ -81,6 +82,7 @@ pub fn transceiver(plan: &MemoryPlan, engine_bytes: f64) -> Result<Memory, LoadE
             ending: Ending::Close,
             threads: 1,
             watch: vec![stack.transceiver.id()],
+            manner: Manner::default(),
         }
     };
     let progress = Arc::new(Progress::default());

@@ -2,10 +2,12 @@
 //!
 //! It has the outside of OpenAI's Realtime protocol over a WebSocket (RFC 6455), in G.711 µ-law or in PCM: `session.created`, one response that never
 //! ends, a second of audio every second, and an answer to each ping. So the transceiver does all its work, and the load generator's
-//! processor is left to the clients. One with a [`Judge`] reads what it is sent, as soon as it comes.
+//! processor is left to the clients. One with a [`Judge`] reads what it is sent, as soon as it comes. One that [echoes](super::echoing) gives some
+//! or all callers their own audio back in place of its speech.
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use sha1::{Digest as _, Sha1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::echoing::{Echo, delta};
 use super::frames::{Frames, frame};
 use super::judge::{Judge, Listener};
 use super::recording::{Codec, Recording, RecordingError};
@@ -33,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const SPOKEN: Duration = Duration::from_secs(1);
 
 /// Speech in hand at the start.
-const IN_HAND: u32 = 2;
+const IN_HAND: usize = 2;
 
 /// In which form a server takes and gives audio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +65,15 @@ impl Format {
         }
     }
 
+    /// So much silence.
+    pub(super) fn silence(self, length: Duration) -> Vec<u8> {
+        let (bytes_per_ms, nothing) = match self {
+            Self::Pcmu => (8, 0xff),
+            Self::Pcm => (48, 0),
+        };
+        vec![nothing; bytes_per_ms * length.as_millis() as usize]
+    }
+
     /// A second of speech.
     fn second(self) -> Result<Vec<u8>, RecordingError> {
         Ok(match self {
@@ -87,7 +99,15 @@ impl ModelServer {
     /// # Errors
     /// The address is taken, or the system gives no thread.
     pub fn start(address: SocketAddr, format: Format) -> io::Result<Self> {
-        Self::open(address, format, None)
+        Self::open(address, format, None, None)
+    }
+
+    /// The same, and gives one caller in so many its own audio back.
+    ///
+    /// # Errors
+    /// As [`ModelServer::start`].
+    pub fn echoing(address: SocketAddr, format: Format, one_in: NonZeroU32) -> io::Result<Self> {
+        Self::open(address, format, None, Some(one_in))
     }
 
     /// The same, and has what it hears judged.
@@ -99,13 +119,14 @@ impl ModelServer {
         format: Format,
         judge: Arc<Mutex<Judge>>,
     ) -> io::Result<Self> {
-        Self::open(address, format, Some(judge))
+        Self::open(address, format, Some(judge), None)
     }
 
     fn open(
         address: SocketAddr,
         format: Format,
         judge: Option<Arc<Mutex<Judge>>>,
+        echoes: Option<NonZeroU32>,
     ) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -121,7 +142,7 @@ impl ModelServer {
                 runtime.block_on(async {
                     tokio::select! {
                         _ = stopped => {}
-                        () = accept(listener, words, judge) => {}
+                        () = accept(listener, words, judge, echoes) => {}
                     }
                 });
             })?;
@@ -152,16 +173,22 @@ async fn accept(
     listener: std::net::TcpListener,
     words: Arc<Words>,
     judge: Option<Arc<Mutex<Judge>>>,
+    echoes: Option<NonZeroU32>,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
+    let mut callers = 0u32;
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (words, judge) = (Arc::clone(&words), judge.clone());
+                let echo = echoes
+                    .is_some_and(|one_in| callers.is_multiple_of(one_in.get()))
+                    .then(|| Echo::new(words.format));
+                callers = callers.wrapping_add(1);
                 // A caller that goes ends its conversation.
-                tokio::spawn(async move { converse(stream, &words, judge.as_deref()).await });
+                tokio::spawn(async move { converse(stream, &words, judge.as_deref(), echo).await });
             }
             // Out of descriptors: some will come free.
             Err(_) => tokio::time::sleep(LOOK).await,
@@ -171,7 +198,10 @@ async fn accept(
 
 /// What it says, as whole WebSocket frames: made once for all.
 struct Words {
+    format: Format,
     hello: Vec<u8>,
+    /// Said after it, by one that speaks.
+    ahead: Vec<u8>,
     second: Vec<u8>,
 }
 
@@ -182,21 +212,24 @@ impl Words {
             r#"{{"type":"session.created","event_id":"e1","session":{{"type":"realtime","id":"sess_perf","audio":{{"input":{{"format":{json},"turn_detection":null}},"output":{{"format":{json}}}}}}}}}"#
         );
         let response = r#"{"type":"response.created","event_id":"e2","response":{"id":"resp_1","status":"in_progress"}}"#;
-        let delta = format!(
-            r#"{{"type":"response.output_audio.delta","event_id":"e3","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"{}"}}"#,
-            STANDARD.encode(format.second()?)
-        );
-        let second = frame(1, delta.as_bytes());
+        let second = delta(&STANDARD.encode(format.second()?));
         let mut hello = frame(1, session.as_bytes());
         hello.extend(frame(1, response.as_bytes()));
-        for _ in 0..IN_HAND {
-            hello.extend_from_slice(&second);
-        }
-        Ok(Self { hello, second })
+        Ok(Self {
+            format,
+            hello,
+            ahead: second.repeat(IN_HAND),
+            second,
+        })
     }
 }
 
-async fn converse(mut stream: TcpStream, words: &Words, judge: Option<&Mutex<Judge>>) {
+async fn converse(
+    mut stream: TcpStream,
+    words: &Words,
+    judge: Option<&Mutex<Judge>>,
+    echo: Option<Echo>,
+) {
     let mut ears = judge.map(|judge| {
         locked(judge).connected();
         Ears {
@@ -205,7 +238,7 @@ async fn converse(mut stream: TcpStream, words: &Words, judge: Option<&Mutex<Jud
         }
     });
     // What breaks is a conversation that has ended.
-    let _ = try_converse(&mut stream, words, ears.as_mut()).await;
+    let _ = try_converse(&mut stream, words, ears.as_mut(), echo).await;
 }
 
 fn locked(judge: &Mutex<Judge>) -> std::sync::MutexGuard<'_, Judge> {
@@ -238,6 +271,7 @@ async fn try_converse(
     stream: &mut TcpStream,
     words: &Words,
     mut ears: Option<&mut Ears<'_>>,
+    mut echo: Option<Echo>,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut head = Vec::new();
@@ -260,9 +294,14 @@ async fn try_converse(
     );
     stream.write_all(answer.as_bytes()).await?;
     stream.write_all(&words.hello).await?;
+    let speaks = echo.is_none();
+    if speaks {
+        stream.write_all(&words.ahead).await?;
+    }
     let mut next = tokio::time::Instant::now() + SPOKEN;
-    let mut frames = Frames::new(ears.is_some());
+    let mut frames = Frames::new(ears.is_some() || echo.is_some());
     let mut buffer = vec![0; 16_384];
+    let mut said = Vec::new();
     loop {
         let look = async {
             if frames.keeps {
@@ -273,7 +312,7 @@ async fn try_converse(
         };
         tokio::select! {
             looked = look => looked?,
-            () = tokio::time::sleep_until(next) => {}
+            () = tokio::time::sleep_until(next), if speaks => {}
         }
         let at = wall_nanos();
         // All that is there, in the buffer's lengths; the connection's own window bounds it.
@@ -285,8 +324,16 @@ async fn try_converse(
                         if let Some(ears) = &mut ears {
                             ears.hear(message, at);
                         }
+                        if let (Some(echo), Some(message)) = (&mut echo, message) {
+                            echo.reply(message, &mut said);
+                        }
                     };
-                    if let Some(reply) = frames.take(&buffer[..count], &mut hear) {
+                    let reply = frames.take(&buffer[..count], &mut hear);
+                    if !said.is_empty() {
+                        stream.write_all(&said).await?;
+                        said.clear();
+                    }
+                    if let Some(reply) = reply {
                         let closes = reply.closes;
                         stream.write_all(&reply.bytes).await?;
                         if closes {
@@ -299,7 +346,7 @@ async fn try_converse(
             }
         }
         let now = tokio::time::Instant::now();
-        if now >= next {
+        if speaks && now >= next {
             next += SPOKEN;
             stream.write_all(&words.second).await?;
         }
@@ -314,7 +361,8 @@ mod tests {
     fn what_it_says_is_json() {
         for format in [Format::Pcmu, Format::Pcm] {
             let words = Words::new(format).expect("words");
-            let mut rest = &words.hello[..];
+            let whole = [&words.hello[..], &words.ahead].concat();
+            let mut rest = &whole[..];
             let mut kinds = Vec::new();
             while let [0x81, length, after @ ..] = rest {
                 let (length, after) = match (length, after) {
@@ -331,10 +379,7 @@ mod tests {
             }
             assert!(rest.is_empty());
             assert_eq!(kinds[..2], ["session.created", "response.created"]);
-            assert_eq!(
-                kinds[2..],
-                ["response.output_audio.delta"; IN_HAND as usize]
-            );
+            assert_eq!(kinds[2..], ["response.output_audio.delta"; IN_HAND]);
         }
     }
 }

@@ -12,7 +12,8 @@ use str0m::{Candidate, Input};
 use super::client::{Client, ClientError, Send};
 
 impl Client {
-    /// The client's address is another from now on. Returns the offer that restarts ICE, to be answered by way of [`Client::accept`].
+    /// The client restarts ICE; when `local` is another address than it has, it has that from now on, and sends nothing before the answer. Returns the offer, to be
+    /// answered by way of [`Client::accept`].
     ///
     /// # Errors
     /// There is an offer that has not been answered.
@@ -21,10 +22,10 @@ impl Client {
             let words = "the offer before has not been answered";
             return Err(ClientError::Answer(words.to_owned()));
         }
+        self.moves = local != self.local;
         self.local = local;
-        self.moves = true;
         let mut changes = self.rtc.sdp_api();
-        changes.ice_restart(false);
+        changes.ice_restart(!self.moves);
         let (offer, pending) = changes
             .apply()
             .unwrap_or_else(|| unreachable!("a restart is a change"));
@@ -263,6 +264,24 @@ mod tests {
         assert!(two.up.is_empty());
         two.answer(&offer);
         two.until_heard(moved, there);
+        assert_eq!(two.connected, 1);
+        assert!(!two.client.is_closed());
+    }
+
+    #[test]
+    fn a_client_that_restarts_ice_where_it_is_goes_on_speaking() {
+        let [there, _] = server_addresses();
+        let mut two = Two::start(Some(there));
+        two.until_heard(here(), there);
+        for _ in 0..2 {
+            let offer = two.client.restart(here()).expect("an offer");
+            // The answer takes a while, and the old way serves.
+            two.until_heard(here(), there);
+            two.answer(&offer);
+            for _ in 0..200 {
+                two.until_heard(here(), there);
+            }
+        }
         assert_eq!(two.connected, 1);
         assert!(!two.client.is_closed());
     }

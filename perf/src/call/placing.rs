@@ -3,6 +3,7 @@
 //! Requests run on a thread of their own, so that no media waits for them. Whoever asked is woken by a datagram on a socket of its own.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,7 +12,7 @@ use firsthop_shared::address::ClusterId;
 use firsthop_shared::keyring::DataKeyring;
 use tokio::sync::{Semaphore, mpsc as tokio_mpsc};
 
-use super::clerk::Clerk;
+use super::clerk::{self, Clerk};
 
 /// Requests under way at once.
 const AT_ONCE: usize = 64;
@@ -21,7 +22,7 @@ const AT_ONCE: usize = 64;
 pub enum Desk {
     /// Signaling.
     Signaling {
-        /// Its URL, without a path.
+        /// Its URL, without a path; or with one, when calls are placed at another than the usual.
         url: String,
         /// An API key, or a client secret.
         key: String,
@@ -39,6 +40,35 @@ pub enum Desk {
         /// The ingress points to advertise.
         ingresses: Vec<u8>,
     },
+    /// Janus's echo test.
+    Janus {
+        /// The URL of its HTTP API, with the path.
+        url: String,
+    },
+}
+
+impl Desk {
+    /// The address by which this machine reaches it.
+    ///
+    /// # Errors
+    /// Its URL is none, or its name is not known, in words.
+    pub fn reached_from(&self) -> Result<Ipv4Addr, String> {
+        let (Self::Signaling { url, .. } | Self::Control { url, .. } | Self::Janus { url }) = self;
+        let url = clerk::calls_url(url)?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let addresses = url.socket_addrs(|| None);
+        let addresses = addresses.map_err(|error| format!("{host}: {error}"))?;
+        let there = addresses.into_iter().find(SocketAddr::is_ipv4);
+        let there = there.ok_or_else(|| format!("{host} has no IPv4 address"))?;
+        // A UDP socket that is connected has sent nothing, and has a route.
+        let here = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+            .and_then(|socket| socket.connect(there).and_then(|()| socket.local_addr()));
+        match here {
+            Ok(SocketAddr::V4(here)) => Ok(*here.ip()),
+            Ok(SocketAddr::V6(_)) => Err(format!("{host} is reached by IPv6")),
+            Err(error) => Err(format!("{host}: {error}")),
+        }
+    }
 }
 
 /// A request that failed, in words.
@@ -57,6 +87,11 @@ pub enum CallName {
         id: u32,
         /// When it was created.
         created: u64,
+    },
+    /// A session of Janus's.
+    Janus {
+        /// Its id.
+        session: u64,
     },
 }
 
@@ -78,6 +113,8 @@ pub struct Placed {
     pub client: u32,
     /// The answer, and how to hang up.
     pub result: Result<Answered, PlacingError>,
+    /// It was one that restarts ICE.
+    pub restarted: bool,
 }
 
 enum Ask {
@@ -208,14 +245,20 @@ async fn serve(
         };
         let (clerk, tell, wake) = (clerk.clone(), tell.clone(), Arc::clone(&wake));
         tokio::spawn(async move {
+            let restarted = matches!(ask, Ask::Restart { .. });
+            let told = |client, result| {
+                Some(Placed {
+                    client,
+                    result,
+                    restarted,
+                })
+            };
             let placed = match (ask, clerk) {
                 (Ask::Place { client, .. } | Ask::Restart { client, .. }, Err(error)) => {
-                    let result = Err(error);
-                    Some(Placed { client, result })
+                    told(client, Err(error))
                 }
                 (Ask::Place { client, offer }, Ok(clerk)) => {
-                    let result = clerk.place(client, offer).await;
-                    Some(Placed { client, result })
+                    told(client, clerk.place(client, offer).await)
                 }
                 (
                     Ask::Restart {
@@ -225,10 +268,7 @@ async fn serve(
                         offer,
                     },
                     Ok(clerk),
-                ) => {
-                    let result = clerk.restart(call, etag, offer).await;
-                    Some(Placed { client, result })
-                }
+                ) => told(client, clerk.restart(call, etag, offer).await),
                 (Ask::HangUp(call), clerk) => {
                     if let Ok(clerk) = clerk {
                         clerk.hang_up(&call).await;
@@ -252,6 +292,18 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd as _;
     use std::time::Duration;
+
+    #[test]
+    fn a_desk_on_this_machine_is_reached_from_loopback() {
+        let desk = |url: &str| Desk::Signaling {
+            url: url.to_owned(),
+            key: String::new(),
+        };
+        let here = desk("http://127.0.0.1:8080").reached_from();
+        assert_eq!(here, Ok(Ipv4Addr::LOCALHOST));
+        let refused = desk("nowhere").reached_from().expect_err("refused");
+        assert!(refused.contains("is no URL"), "{refused}");
+    }
 
     #[test]
     fn a_desk_that_is_not_there_is_told_to_each_who_asks() {

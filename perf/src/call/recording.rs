@@ -3,6 +3,10 @@
 use std::f32::consts::TAU;
 use std::sync::Arc;
 
+use super::ear::Ear;
+use super::mark::{self, Sweep};
+use super::wav::Speech;
+
 /// A client's codec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -24,14 +28,43 @@ impl Codec {
     }
 }
 
-/// How long a recording is, in frames of 20 ms; then it begins anew. Two talk spurts with a pause after each.
+/// How long a talk spurt and the pause after it are, in frames of 20 ms; then it begins anew.
 const FRAMES: usize = 200;
+
+/// Frames of these in which there is speech.
+const SPURT: usize = 150;
+
+/// How loud a frame with speech in it is at least, on average, of 32,768.
+const LOUD: u16 = 300;
+
+/// How many quiet frames are a pause, after which somebody begins to speak anew: longer than any within a word.
+const PAUSE: usize = 15;
+
+/// How often there is a mark, in frames.
+const PERIOD: usize = 100;
+
+/// How many frames before a mark those who listen for it are told.
+const READY: usize = 3;
+
+/// What a frame is to those who listen for marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cue {
+    Nothing,
+    /// A mark is near.
+    Ready,
+    /// A mark begins here.
+    Mark(Sweep),
+}
 
 /// Payloads of 20 ms each, without end.
 #[derive(Clone, Debug)]
 pub struct Recording {
     codec: Codec,
     frames: Arc<[Arc<[u8]>]>,
+    /// One per frame.
+    cues: Arc<[Cue]>,
+    /// Whether somebody begins to speak in a frame.
+    onsets: Arc<[bool]>,
 }
 
 /// The Opus library failed.
@@ -45,27 +78,71 @@ impl Recording {
     /// # Errors
     /// The Opus library fails.
     pub fn new(codec: Codec) -> Result<Self, RecordingError> {
-        let mut voice = Voice::new(codec.clock_rate());
-        let samples = codec.clock_rate() as usize / 50;
-        let mut frames: Vec<Arc<[u8]>> = Vec::with_capacity(FRAMES);
+        let rate = codec.clock_rate();
+        let mut voice = Voice::new(rate);
+        let mut pcm: Vec<i16> = (0..FRAMES * samples_of_frame(codec))
+            .map(|n| {
+                let pause = is_pause(n / samples_of_frame(codec));
+                if pause { 0 } else { voice.sample() }
+            })
+            .collect();
+        // In the middle of the spurt and at its end: the pause is silent all the same.
+        let places = [SPURT / 2, SPURT].map(|end| end - mark::FRAMES);
+        put_marks(codec, &mut pcm, &places);
+        Self::encode(codec, &pcm, &places)
+    }
+
+    /// Encodes speech from a file, with a mark over the quietest moment of every two seconds.
+    ///
+    /// # Errors
+    /// The Opus library fails.
+    pub fn of(codec: Codec, speech: &Speech) -> Result<Self, RecordingError> {
+        let samples = samples_of_frame(codec);
+        let mut pcm = speech.at(codec.clock_rate()).samples;
+        pcm.resize(pcm.len().next_multiple_of(samples), 0);
+        // As many periods as there are marks, and an even number: it is said over and over again.
+        let once = pcm.len();
+        while pcm.len() < 2 * PERIOD * samples {
+            pcm.extend_from_within(..once);
+        }
+        let loudness: Vec<u64> = pcm
+            .chunks_exact(samples)
+            .map(|frame| frame.iter().map(|s| u64::from(s.unsigned_abs())).sum())
+            .collect();
+        let mut places: Vec<usize> = loudness
+            .chunks_exact(PERIOD)
+            .enumerate()
+            .map(|(n, period)| n * PERIOD + quietest(period))
+            .collect();
+        places.truncate(places.len() & !1);
+        put_marks(codec, &mut pcm, &places);
+        Self::encode(codec, &pcm, &places)
+    }
+
+    fn encode(codec: Codec, pcm: &[i16], places: &[usize]) -> Result<Self, RecordingError> {
+        let mut frames: Vec<Arc<[u8]>> = Vec::new();
         let mut encoder = opus::Encoder::new(
             codec.clock_rate(),
             opus::Channels::Mono,
             opus::Application::Voip,
         )?;
         encoder.set_bitrate(opus::Bitrate::Bits(24_000))?;
-        for frame in 0..FRAMES {
-            let pcm: Vec<i16> = (0..samples)
-                .map(|_| if is_pause(frame) { 0 } else { voice.sample() })
-                .collect();
+        for pcm in pcm.chunks_exact(samples_of_frame(codec)) {
             frames.push(match codec {
-                Codec::Opus => encoder.encode_vec(&pcm, 400)?.into(),
+                Codec::Opus => encoder.encode_vec(pcm, 400)?.into(),
                 Codec::Pcmu => pcm.iter().map(|sample| mu_law(*sample)).collect(),
             });
+        }
+        let mut cues = vec![Cue::Nothing; frames.len()];
+        for (n, place) in places.iter().enumerate() {
+            cues[(place + frames.len() - READY) % frames.len()] = Cue::Ready;
+            cues[*place] = Cue::Mark(Sweep::nth(n));
         }
         Ok(Self {
             codec,
             frames: frames.into(),
+            cues: cues.into(),
+            onsets: onsets(codec, pcm).into(),
         })
     }
 
@@ -90,11 +167,65 @@ impl Recording {
     pub fn frame(&self, n: u64) -> Arc<[u8]> {
         Arc::clone(&self.frames[(n % self.frames.len() as u64) as usize])
     }
+
+    /// Whether somebody begins to speak in frame number `n`.
+    #[must_use]
+    pub fn is_onset(&self, n: u64) -> bool {
+        self.onsets[(n % self.onsets.len() as u64) as usize]
+    }
+
+    /// Tells an ear what is in frame number `n`, whose first sample was due to be spoken then.
+    pub fn cue(&self, n: u64, ear: &mut Ear, spoken_nanos: u64) {
+        match self.cues[(n % self.cues.len() as u64) as usize] {
+            Cue::Nothing => {}
+            Cue::Ready => ear.get_ready(),
+            Cue::Mark(sweep) => ear.said(sweep, spoken_nanos),
+        }
+    }
 }
 
-/// A second and a half of speech, half a second of nothing.
+/// In which frames somebody begins to speak: loud ones after a pause.
+fn onsets(codec: Codec, pcm: &[i16]) -> Vec<bool> {
+    let frames = pcm.chunks_exact(samples_of_frame(codec));
+    let loud: Vec<bool> = frames
+        .map(|frame| {
+            let sum: u64 = frame.iter().map(|s| u64::from(s.unsigned_abs())).sum();
+            sum > u64::from(LOUD) * frame.len() as u64
+        })
+        .collect();
+    let count = loud.len();
+    // What is said is said over and over: the frame before the first is the last.
+    let quiet_before = |at: usize| (1..=PAUSE.min(count)).all(|n| !loud[(at + count - n) % count]);
+    (0..count).map(|at| loud[at] && quiet_before(at)).collect()
+}
+
+/// Samples of 20 ms.
+fn samples_of_frame(codec: Codec) -> usize {
+    codec.clock_rate() as usize / 50
+}
+
+/// Where in a period the loudness of its frames is least for as long as a mark; neither at its beginning nor at its end, so that no two marks are near.
+fn quietest(period: &[u64]) -> usize {
+    let edge = PERIOD / 10;
+    (edge..period.len() - edge - mark::FRAMES)
+        .min_by_key(|at| period[*at..at + mark::FRAMES].iter().sum::<u64>())
+        .unwrap_or(edge)
+}
+
+/// Puts marks over what is said from these frames on.
+fn put_marks(codec: Codec, pcm: &mut [i16], places: &[usize]) {
+    for (n, place) in places.iter().enumerate() {
+        let mark = Sweep::nth(n).samples(codec.clock_rate());
+        let room = &mut pcm[place * samples_of_frame(codec)..];
+        for (sample, mark) in room.iter_mut().zip(mark) {
+            *sample = mark;
+        }
+    }
+}
+
+/// Three seconds of speech and one of nothing: a voice detector hears the turn's end in it, and an echo that lags can leave silence out.
 fn is_pause(frame: usize) -> bool {
-    frame % 100 >= 75
+    frame >= SPURT
 }
 
 /// Roughly a voice: pulses through two formants, in syllables.
@@ -141,7 +272,7 @@ impl Voice {
 }
 
 /// G.711 µ-law of a sample (ITU-T G.711, table 2a): 14 bits in a sign, three bits of segment and four of step, all inverted.
-fn mu_law(sample: i16) -> u8 {
+pub(super) fn mu_law(sample: i16) -> u8 {
     const BIAS: i32 = 33;
     const CLIP: i32 = 8_158;
     let value = i32::from(sample) >> 2;
@@ -151,6 +282,20 @@ fn mu_law(sample: i16) -> u8 {
     let segment = 26 - magnitude.leading_zeros() as i32;
     let step = (magnitude >> (segment + 1)) & 0x0f;
     !(sign | (segment << 4) | step) as u8
+}
+
+/// The sample that a code of G.711 µ-law stands for: the reverse of [`mu_law`].
+pub(super) fn linear(code: u8) -> i16 {
+    const BIAS: i32 = 33;
+    let code = !code;
+    let (segment, step) = (i32::from(code >> 4 & 7), i32::from(code & 0x0f));
+    let magnitude = (((step << 1) + BIAS) << segment) - BIAS;
+    let value = if code & 0x80 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    };
+    (value << 2) as i16
 }
 
 #[cfg(test)]
@@ -170,6 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn every_code_of_mu_law_is_that_of_what_it_stands_for() {
+        for code in 0..=u8::MAX {
+            let again = mu_law(linear(code));
+            // There are two codes for nothing.
+            assert!(again == code || linear(code) == 0, "{code:#x} {again:#x}");
+        }
+        assert_eq!(
+            (linear(0xff), linear(0x80), linear(0x00)),
+            (0, 32_124, -32_124)
+        );
+    }
+
+    #[test]
     fn pcm_for_a_second_is_loud() {
         let pcm = Recording::second_of_pcm();
         assert_eq!(pcm.len(), 48_000);
@@ -180,10 +338,51 @@ mod tests {
     }
 
     #[test]
+    fn marks_are_put_where_speech_is_quiet_and_are_even_in_number() {
+        // Seven seconds: loud, but for a tenth of each second that is quieter.
+        let rate = 24_000;
+        let samples = (0..7 * rate as usize).map(|n| {
+            let quiet = n * 10 / rate as usize % 10 == 4;
+            let loud = if n % 100 < 50 { 8_000 } else { -8_000 };
+            if quiet { loud / 100 } else { loud }
+        });
+        let speech = Speech {
+            rate,
+            samples: samples.collect(),
+        };
+        let recording = Recording::of(Codec::Pcmu, &speech).expect("encoded");
+        assert_eq!(recording.frames.len(), 350);
+        let marks: Vec<(usize, Sweep)> = (0..)
+            .zip(&*recording.cues)
+            .filter_map(|(at, cue)| match cue {
+                Cue::Mark(sweep) => Some((at, *sweep)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(marks.len(), 2);
+        for (n, (at, sweep)) in marks.into_iter().enumerate() {
+            assert!((19..=21).contains(&(at % 50)), "{at}");
+            assert_eq!(sweep, Sweep::nth(n));
+        }
+        // A word is said over and over again.
+        let word = Speech {
+            rate,
+            samples: speech.samples[..rate as usize].to_vec(),
+        };
+        let recording = Recording::of(Codec::Opus, &word).expect("encoded");
+        assert_eq!(recording.frames.len(), 200);
+        let marks = recording
+            .cues
+            .iter()
+            .filter(|cue| matches!(cue, Cue::Mark(_)));
+        assert_eq!(marks.count(), 2);
+    }
+
+    #[test]
     fn a_recording_speaks_and_pauses_and_goes_on_for_ever() {
         for codec in [Codec::Opus, Codec::Pcmu] {
             let recording = Recording::new(codec).expect("encoded");
-            let (speech, pause) = (recording.frame(30), recording.frame(95));
+            let (speech, pause) = (recording.frame(30), recording.frame(190));
             match codec {
                 // The encoder spends bits on what there is to hear.
                 Codec::Opus => assert!(speech.len() > 2 * pause.len(), "{speech:?} {pause:?}"),
@@ -194,6 +393,8 @@ mod tests {
                 }
             }
             assert_eq!(recording.frame(30), recording.frame(30 + FRAMES as u64));
+            let onsets = (0..400).filter(|n| recording.is_onset(*n));
+            assert_eq!(onsets.collect::<Vec<_>>(), [0, 200]);
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::client::Times;
 use super::hearing::Heard;
 use super::recording::Codec;
 use super::watch::Watched;
@@ -46,7 +47,26 @@ impl Spread {
 pub struct SetUpTimes([Histogram<u64>; PHASES.len()]);
 
 /// What is timed in a set-up, in order.
-const PHASES: [&str; 4] = ["answer", "connected", "channel", "first_audio"];
+const PHASES: [&str; 7] = [
+    "answer",
+    "ice",
+    "dtls",
+    "connected",
+    "channel",
+    "first_audio",
+    "total",
+];
+
+/// The same in words.
+const PHASES_IN_WORDS: [&str; PHASES.len()] = [
+    "answer after offer",
+    "ICE after answer",
+    "DTLS after ICE",
+    "connected after answer",
+    "channel after answer",
+    "audio after connected",
+    "audio after offer",
+];
 
 impl Default for SetUpTimes {
     fn default() -> Self {
@@ -58,9 +78,20 @@ impl Default for SetUpTimes {
 }
 
 impl SetUpTimes {
-    /// Takes one call's, in the order of the report; nothing where it did not get so far.
-    pub fn record(&mut self, times: [Option<Duration>; PHASES.len()]) {
-        for (histogram, time) in self.0.iter_mut().zip(times) {
+    /// Takes one call's, that was due then; nothing where it did not get so far.
+    pub fn record(&mut self, due: Instant, times: &Times) {
+        let between =
+            |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
+        let phases = [
+            between(Some(due), times.answered),
+            between(times.answered, times.ice),
+            between(times.ice, times.connected),
+            between(times.answered, times.connected),
+            between(times.answered, times.channel),
+            between(times.connected, times.first_audio),
+            between(Some(due), times.first_audio),
+        ];
+        for (histogram, time) in self.0.iter_mut().zip(phases) {
             if let Some(time) = time {
                 histogram.saturating_record((time.as_micros() as u64).max(1));
             }
@@ -92,6 +123,14 @@ pub struct Part {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// ICE restarts where the client was.
+    pub restarts: u64,
+    /// Other addresses, with an ICE restart.
+    pub moves: u64,
+    /// Other ports, of which nobody was told.
+    pub rebinds: u64,
+    /// ICE restarts that were refused.
+    pub restarts_failed: u64,
     /// Why calls failed, and how many.
     pub failures: BTreeMap<String, u64>,
     /// Packets of the recording that were sent, over all.
@@ -123,6 +162,10 @@ impl Part {
         self.audible += other.audible;
         self.cut += other.cut;
         self.unclosed += other.unclosed;
+        self.restarts += other.restarts;
+        self.moves += other.moves;
+        self.rebinds += other.rebinds;
+        self.restarts_failed += other.restarts_failed;
         for (why, count) in &other.failures {
             *self.failures.entry(why.clone()).or_default() += count;
         }
@@ -159,9 +202,18 @@ pub struct CallReport {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// ICE restarts where the client was.
+    pub restarts: u64,
+    /// Other addresses, with an ICE restart.
+    pub moves: u64,
+    /// Other ports, of which nobody was told.
+    pub rebinds: u64,
+    /// ICE restarts, of either kind, that were refused: these calls are over.
+    pub restarts_failed: u64,
     /// Why calls failed, and how many.
     pub failures: BTreeMap<String, u64>,
-    /// Set-up times in milliseconds: the answer from the offer; DTLS and the channel from the answer; the first audio from DTLS.
+    /// Set-up times in milliseconds: `answer` from when the offer was due; `ice` from the answer and `dtls` from ICE; `connected` (both) and `channel` from the
+    /// answer; `first_audio` from DTLS; `total`, the first audio from when the offer was due.
     pub set_up: BTreeMap<&'static str, Spread>,
     /// Packets that clients sent.
     pub sent: u64,
@@ -175,6 +227,23 @@ pub struct CallReport {
     pub jitter: Option<Spread>,
     /// Gaps of more than 60 ms between packets that follow each other.
     pub gaps: u64,
+    /// Calls that had such a gap.
+    pub calls_with_gaps: u64,
+    /// The longest pause between two packets of each call, lost ones between them or not, in milliseconds.
+    pub longest_gap: Option<Spread>,
+    /// How long it took what clients said to come back to them, by marks in the audio, in milliseconds; what the echo waits on purpose subtracted, and nothing
+    /// when what answers is no echo. Counted from when the first sample was due to be spoken, a frame before its packet.
+    pub mouth_to_ear: Option<Spread>,
+    /// Marks that came back, while it counted.
+    pub marks_heard: u64,
+    /// Marks that did not.
+    pub marks_missed: u64,
+    /// How long a server spoke on that was interrupted, from when the client began to speak until its last packet with sound, in milliseconds; nothing when none was.
+    pub barge_in: Option<Spread>,
+    /// The same from when the server said that it hears the client.
+    pub barge_in_from_event: Option<Spread>,
+    /// Interruptions.
+    pub barge_ins: u64,
     /// Share of its processor that the busiest thread of the generator used: near 1, the figures are the generator's own.
     pub generator_busy: f64,
     /// Packets and datagrams that the generator's own sockets lost.
@@ -203,6 +272,10 @@ impl CallReport {
             audible: part.audible,
             cut: part.cut,
             unclosed: part.unclosed,
+            restarts: part.restarts,
+            moves: part.moves,
+            rebinds: part.rebinds,
+            restarts_failed: part.restarts_failed,
             failures: part.failures.clone(),
             set_up: set_up.collect(),
             sent: part.sent,
@@ -211,6 +284,14 @@ impl CallReport {
             lateness: Spread::of(&part.heard.lateness),
             jitter: Spread::of(&part.heard.jitter),
             gaps: part.heard.gaps,
+            calls_with_gaps: part.heard.calls_with_gaps,
+            longest_gap: Spread::of(&part.heard.longest_gap),
+            mouth_to_ear: Spread::of(&part.heard.mouth_to_ear),
+            marks_heard: part.heard.mouth_to_ear.len(),
+            marks_missed: part.heard.marks_missed,
+            barge_in: Spread::of(&part.heard.barge_in),
+            barge_in_from_event: Spread::of(&part.heard.barge_in_from_event),
+            barge_ins: part.heard.barge_in.len(),
             generator_busy: part.busy,
             generator_lost: part.refused,
             watched: Vec::new(),
@@ -220,7 +301,7 @@ impl CallReport {
     /// Calls that did not do all that they should: connect, stay, and hear of their end.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.calls - self.connected + self.cut + self.unclosed
+        self.calls - self.connected + self.cut + self.unclosed + self.restarts_failed
     }
 }
 
@@ -245,23 +326,41 @@ impl fmt::Display for CallReport {
         for (why, count) in &self.failures {
             writeln!(f, "  failed                    {count:>9} × {why}")?;
         }
-        for (phase, name) in PHASES.into_iter().zip([
-            "answer after offer",
-            "connected after answer",
-            "channel after answer",
-            "audio after connected",
-        ]) {
+        if self.restarts + self.moves + self.rebinds > 0 {
+            writeln!(
+                f,
+                "troubles                    {:>9} ICE restarts, {} moves, {} rebinds, {} restarts refused",
+                self.restarts, self.moves, self.rebinds, self.restarts_failed
+            )?;
+        }
+        for (phase, name) in PHASES.into_iter().zip(PHASES_IN_WORDS) {
             row(f, name, self.set_up.get(phase))?;
+        }
+        row(f, "mouth to ear", self.mouth_to_ear.as_ref())?;
+        if self.barge_ins > 0 {
+            row(f, "barge-in after voice", self.barge_in.as_ref())?;
+            row(
+                f,
+                "barge-in after its event",
+                self.barge_in_from_event.as_ref(),
+            )?;
         }
         row(f, "lateness of packets", self.lateness.as_ref())?;
         row(f, "jitter of calls", self.jitter.as_ref())?;
+        row(f, "longest pause of calls", self.longest_gap.as_ref())?;
         writeln!(
             f,
-            "packets                     {:>9} received in {:.1} s, {:.4} % lost, {} gaps above 60 ms",
+            "packets                     {:>9} received in {:.1} s, {:.4} % lost, {} gaps above 60 ms in {} calls",
             self.received,
             self.counted_seconds,
             100.0 * self.lost,
-            self.gaps
+            self.gaps,
+            self.calls_with_gaps
+        )?;
+        writeln!(
+            f,
+            "marks                       {:>9} came back, {} did not",
+            self.marks_heard, self.marks_missed
         )?;
         writeln!(
             f,
@@ -314,9 +413,17 @@ mod tests {
         for n in 0..30 {
             other.fail(&format!("cause {n}"));
         }
-        other
-            .set_up
-            .record([Some(Duration::from_millis(5)), None, None, None]);
+        let due = Instant::now();
+        let later = |ms| Some(due + Duration::from_millis(ms));
+        other.set_up.record(
+            due,
+            &Times {
+                answered: later(5),
+                ice: later(7),
+                connected: later(12),
+                ..Times::default()
+            },
+        );
         part.add(&other);
         assert_eq!(part.failures.len(), FAILURES + 1);
         assert_eq!(part.failures["other"], 10);
@@ -324,7 +431,15 @@ mod tests {
         let report = CallReport::new(&part, Codec::Opus, 10.0, second, second);
         assert_eq!((report.calls, report.failed()), (43, 2));
         assert_eq!(report.generator_busy, 0.5);
-        assert!(report.set_up.contains_key("answer") && !report.set_up.contains_key("channel"));
+        let medians: Vec<_> = report
+            .set_up
+            .iter()
+            .map(|(phase, spread)| (*phase, spread.p50.round() as u64))
+            .collect();
+        assert_eq!(
+            medians,
+            [("answer", 5), ("connected", 7), ("dtls", 5), ("ice", 2)]
+        );
         let text = report.to_string();
         assert!(
             text.contains("answer after offer") && text.contains("10 × other"),

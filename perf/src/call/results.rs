@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::capacity::{Capacity, Step};
 use super::churn::Churn;
 use super::memory::Memory;
+use super::trial::Service;
 use crate::measured::Measured;
 
 /// Of a transceiver's time at least so much should be in SRTP, Opus and the kernel; and better so much.
@@ -35,10 +36,13 @@ pub struct CallResults {
 #[must_use]
 pub fn line(step: &Step) -> String {
     format!(
-        "{:>7}{:>12.0}{:>13.1}{:>9.3}{:>9}{:>9.0}{:>11.0}{:>11.1}  {}",
+        "{:>7}{:>12.0}{:>13}{:>14}{:>13.1}{:>6}{:>9.3}{:>9}{:>9.0}{:>11.0}{:>11.1}  {}",
         step.calls,
         step.micros_per_call_second,
+        figure(step.set_up_p99_ms),
+        figure(step.mouth_to_ear_p99_ms),
         step.lateness_p99_ms,
+        step.gaps,
         100.0 * step.lost,
         step.failed,
         100.0 * step.busy,
@@ -48,14 +52,21 @@ pub fn line(step: &Step) -> String {
     )
 }
 
+fn figure(found: Option<f64>) -> String {
+    found.map_or_else(|| "-".to_owned(), |found| format!("{found:.1}"))
+}
+
 /// The head of a table of [`line()`]s.
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:>7}{:>12}{:>13}{:>9}{:>9}{:>9}{:>11}{:>11}  beyond",
+        "{:>7}{:>12}{:>13}{:>14}{:>13}{:>6}{:>9}{:>9}{:>9}{:>11}{:>11}  beyond",
         "calls",
         "µs/call/s",
+        "set up p99",
+        "to ear p99 ms",
         "late p99 ms",
+        "gaps",
         "lost %",
         "failed",
         "busy %",
@@ -80,8 +91,12 @@ impl CallResults {
             let limit = found.limit.unwrap_or("the number of steps");
             writeln!(
                 out,
-                "\n{:?}: {} calls on one worker, limited by {limit}; {:.0} µs per call and second\n{}",
+                "\n{:?}, {}: {} calls on one processor, limited by {limit}; {:.0} µs per call and second\n{}",
                 found.work,
+                match found.service {
+                    Service::Transceiver => "a transceiver alone",
+                    Service::All => "relay, transceiver and signaling",
+                },
                 found.calls,
                 found.micros_per_call_second,
                 head()
@@ -160,13 +175,16 @@ fn verdict(must: bool, aim: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::capacity::Work;
     use crate::call::profile::Profile;
+    use crate::call::trial::Work;
 
     #[test]
     fn a_table_says_what_was_found_and_whether_that_is_enough() {
         let step = Step {
             calls: 60,
+            mouth_to_ear_p99_ms: Some(81.2),
+            set_up_p99_ms: None,
+            gaps: 0,
             lateness_p99_ms: 3.0,
             lost: 0.0,
             failed: 0,
@@ -174,10 +192,12 @@ mod tests {
             generator_busy: 0.2,
             micros_per_call_second: 8_000.0,
             bytes_per_call: 200_000.0,
+            programs: Vec::new(),
             beyond: Some("lateness"),
         };
         let results = CallResults {
             capacity: vec![Capacity {
+                service: Service::Transceiver,
                 work: Work::Transcoding,
                 calls: 50,
                 limit: Some("lateness"),
@@ -196,7 +216,7 @@ mod tests {
         };
         let table = results.table();
         assert!(
-            table.contains("50 calls on one worker, limited by lateness"),
+            table.contains("50 calls on one processor, limited by lateness"),
             "{table}"
         );
         assert!(table.contains("50.0 % (missed)"), "{table}");

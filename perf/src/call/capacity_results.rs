@@ -1,0 +1,322 @@
+//! What `perf capacity` writes to `capacity.json`: how many calls each service carries, what they cost, and what the project asks of itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::capacity::Capacity;
+use super::cost::Cost;
+use super::tolerance::Tolerance;
+use super::trial::Service;
+use crate::measured::Measured;
+
+/// Everything in the file.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CapacityResults {
+    /// Where, of what and when.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// Whether it was the short form.
+    pub quick: bool,
+    /// What calls had to keep to.
+    pub tolerance: Tolerance,
+    /// The most calls, by service and work.
+    pub carried: Vec<Carried>,
+    /// What calls and set-ups cost, by program and kind of load.
+    pub costs: Vec<Cost>,
+    /// What the project asks of itself, beside what was found.
+    pub targets: Vec<Target>,
+    /// What could not be measured, or not as one would like, and why.
+    pub notes: Vec<String>,
+}
+
+/// How many calls a service carries on one processor.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Carried {
+    /// `transceiver`, `relay`, `signaling`, or `all` of them on one processor.
+    pub service: String,
+    /// What it does for each: `passthrough`, `transcoding`, `echo`, `forwarding` or `set_up`.
+    pub work: String,
+    /// The most that went well: calls at once, or set-ups a second where the work is `set_up`.
+    pub per_core: f64,
+    /// What gave first when there were more; nothing when the search ended before something did.
+    pub gives_first: Option<String>,
+    /// Processor time of all programs in it per call and second, or per set-up, in microseconds, at that number.
+    pub micros: f64,
+    /// Memory of all programs in it per call, in bytes; nothing where calls do not stay.
+    pub bytes_per_call: Option<f64>,
+    /// Everything that was tried, in order.
+    pub tried: Vec<Tried>,
+}
+
+/// One size that was tried.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Tried {
+    /// Calls, or set-ups a second.
+    pub load: f64,
+    /// What was beyond its limit, if anything.
+    pub beyond: Option<String>,
+    /// What was measured, by name and unit.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Tried {
+    /// Puts figures under their names; those that are no numbers are left out.
+    #[must_use]
+    pub fn of<const N: usize>(load: u32, beyond: Option<&str>, figures: [(&str, f64); N]) -> Self {
+        let figures = figures.into_iter().filter(|(_, figure)| figure.is_finite());
+        Self {
+            load: load.into(),
+            beyond: beyond.map(str::to_owned),
+            figures: figures
+                .map(|(name, figure)| (name.to_owned(), figure))
+                .collect(),
+        }
+    }
+}
+
+/// What the project asks of itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// What is compared.
+    pub name: String,
+    /// What was found: the median over the passes; nothing when it could not be measured.
+    pub found: Option<f64>,
+    /// At most.
+    pub must: f64,
+    /// Whether it was met; nothing when it could not be measured.
+    pub met: Option<bool>,
+    /// What each side did, and at what load.
+    pub how: String,
+    /// What each pass found.
+    pub passes: Vec<f64>,
+}
+
+impl Target {
+    /// Holds what was found against what is asked, at most. Passes that are no numbers are left out.
+    #[must_use]
+    pub fn of(
+        name: &str,
+        found: Option<f64>,
+        must: f64,
+        mut passes: Vec<f64>,
+        how: String,
+    ) -> Self {
+        passes.retain(|pass| pass.is_finite());
+        Self {
+            name: name.to_owned(),
+            found,
+            must,
+            met: found.map(|found| found <= must),
+            how,
+            passes,
+        }
+    }
+}
+
+impl From<&Capacity> for Carried {
+    fn from(found: &Capacity) -> Self {
+        let best = found.best();
+        let tried = found.steps.iter().map(|step| {
+            let programs = step.programs.iter();
+            let mut tried = Tried::of(
+                step.calls,
+                step.beyond,
+                [
+                    (
+                        "mouth_to_ear_p99_ms",
+                        step.mouth_to_ear_p99_ms.unwrap_or(f64::NAN),
+                    ),
+                    ("set_up_p99_ms", step.set_up_p99_ms.unwrap_or(f64::NAN)),
+                    ("lateness_p99_ms", step.lateness_p99_ms),
+                    ("gaps", step.gaps as f64),
+                    ("lost", step.lost),
+                    ("failed", step.failed as f64),
+                    ("busy", step.busy),
+                    ("generator_busy", step.generator_busy),
+                ],
+            );
+            tried
+                .figures
+                .extend(programs.map(|used| (format!("{}_busy", used.name), used.busy)));
+            tried
+        });
+        Self {
+            service: match found.service {
+                Service::Transceiver => "transceiver",
+                Service::All => "all",
+            }
+            .to_owned(),
+            work: found.work.name().to_owned(),
+            per_core: found.calls.into(),
+            gives_first: found.limit.map(str::to_owned),
+            micros: best.map_or(found.micros_per_call_second, |best| {
+                best.micros_per_call_second
+            }),
+            bytes_per_call: best.map(|best| best.bytes_per_call),
+            tried: tried.collect(),
+        }
+    }
+}
+
+impl CapacityResults {
+    /// The most calls, or set-ups a second, that a service carries with a kind of work, if that was measured.
+    #[must_use]
+    pub fn per_core(&self, service: &str, work: &str) -> Option<f64> {
+        let mut carried = self.carried.iter();
+        let found = carried.find(|one| one.service == service && one.work == work);
+        found.map(|found| found.per_core)
+    }
+
+    /// The results as tables for people.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        if !self.carried.is_empty() {
+            writeln!(
+                out,
+                "\n{:<14}{:<14}{:>12}{:>14}{:>12}  gives first",
+                "on one core", "work", "the most", "µs for each", "KiB each"
+            )?;
+        }
+        for one in &self.carried {
+            let bytes = one
+                .bytes_per_call
+                .map(|bytes| format!("{:.0}", bytes / 1_024.0));
+            writeln!(
+                out,
+                "{:<14}{:<14}{:>12.0}{:>14.0}{:>12}  {}",
+                one.service,
+                one.work,
+                one.per_core,
+                one.micros,
+                bytes.as_deref().unwrap_or("-"),
+                one.gives_first.as_deref().unwrap_or("the number of steps")
+            )?;
+        }
+        if !self.costs.is_empty() {
+            writeln!(
+                out,
+                "\n{:<14}{:<14}{:>12}{:>12}{:>12}{:>14}{:>12}  sizes: above the line by",
+                "processor time",
+                "load",
+                "µs/s fixed",
+                "µs/s each",
+                "explained",
+                "KiB fixed",
+                "KiB each"
+            )?;
+        }
+        for cost in &self.costs {
+            let sizes: Vec<String> = cost
+                .samples
+                .iter()
+                .zip(&cost.processor.residuals)
+                .map(|(sample, residual)| {
+                    let share = 100.0 * residual / sample.micros_per_second.max(1.0);
+                    format!("{:.0}: {share:+.1} %", sample.load)
+                })
+                .collect();
+            writeln!(
+                out,
+                "{:<14}{:<14}{:>12.0}{:>12.1}{:>12.4}{:>14.0}{:>12.1}  {}",
+                cost.program.name(),
+                format!("{:?}", cost.kind),
+                cost.processor.fixed,
+                cost.processor.each,
+                cost.processor.explained,
+                cost.memory.fixed / 1_024.0,
+                cost.memory.each / 1_024.0,
+                sizes.join(", ")
+            )?;
+        }
+        if !self.targets.is_empty() {
+            writeln!(
+                out,
+                "\n{:<44}{:>10}{:>10}",
+                "asked of itself", "found", "at most"
+            )?;
+        }
+        for target in &self.targets {
+            let found = target.found.map(|found| format!("{found:.3}"));
+            writeln!(
+                out,
+                "{:<44}{:>10}{:>10}  {}\n  {}",
+                target.name,
+                found.as_deref().unwrap_or("-"),
+                target.must,
+                match target.met {
+                    Some(true) => "met",
+                    Some(false) => "missed",
+                    None => "not measured",
+                },
+                target.how
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(out, "{note}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cost::{Kind, Program, Sample};
+    use super::*;
+
+    #[test]
+    fn results_are_read_back_as_they_were_written_and_shown_in_tables() {
+        let sample = |load: f64, micros_per_second: f64| Sample {
+            load,
+            micros_per_second,
+            resident_bytes: 2e6,
+        };
+        let samples = vec![sample(10.0, 1_100.0), sample(100.0, 2_000.0)];
+        let results = CapacityResults {
+            carried: vec![Carried {
+                service: "all".to_owned(),
+                work: "passthrough".to_owned(),
+                per_core: 300.0,
+                gives_first: Some("gaps".to_owned()),
+                micros: 2_900.0,
+                bytes_per_call: Some(2e5),
+                tried: vec![Tried::of(
+                    400,
+                    Some("gaps"),
+                    [("busy", 0.99), ("none", f64::NAN)],
+                )],
+            }],
+            costs: Cost::of(Program::Relay, Kind::Passthrough, samples)
+                .into_iter()
+                .collect(),
+            targets: vec![Target::of(
+                "server_time_vs_janus",
+                Some(0.7),
+                0.5,
+                vec![0.7, f64::NAN],
+                "as it is".to_owned(),
+            )],
+            notes: vec!["1,000 calls did not fit".to_owned()],
+            ..CapacityResults::default()
+        };
+        assert_eq!(results.per_core("all", "passthrough"), Some(300.0));
+        assert_eq!(results.per_core("relay", "passthrough"), None);
+        assert_eq!(results.targets[0].passes, [0.7]);
+        assert_eq!(results.carried[0].tried[0].figures.len(), 1);
+        let text = serde_json::to_string(&results).expect("JSON");
+        let read: CapacityResults = serde_json::from_str(&text).expect("read");
+        assert_eq!(read, results);
+        let table = results.table();
+        for part in ["300", "gaps", "10.0", "missed", "1,000 calls did not fit"] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+"""`perf calls` finds faults that are put in its way: delay and loss on the line, and a worker that stands still.
+
+What it says is compared with what was injected, and with itself without a fault, with margins that a busy machine keeps:
+that a call is never held up here nobody can promise.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsthop.instruments import Instrument
+from firsthop.launching import KEY
+from firsthop.namespaces import Namespace, Testbed, give_address, ip, join
+from firsthop.processes import Program
+from firsthop.stack import Stack
+from firsthop.waiting import until
+
+CALLS = 4
+#: How long each lasts: some marks come back of each, about 2 s apart.
+SECONDS = 14
+#: An echo holds what was said before its channel was open, and leaves it out in the first pause.
+SETTLE = 5
+#: For everything that `perf calls` does beyond that, on a machine that is busy.
+PATIENCE = 60.0
+
+Report = dict[str, Any]
+
+
+class Line:
+    """A host far away from the server, and the line between them, which is impaired as it is told to be."""
+
+    FAR, NEAR = "10.77.3.2", "10.77.3.1"
+
+    def __init__(self, bed: Testbed, binaries: Path, directory: Path) -> None:
+        self.binaries, self.directory = binaries, directory
+        self.hosts = [Namespace("far"), Namespace("middle")]
+        self.far, middle = self.hosts
+        join(self.far, "out", middle, "left")
+        join(middle, "right", bed.server, "to-far")
+        give_address(self.far, "out", f"{self.FAR}/24")
+        give_address(bed.server, "to-far", f"{self.NEAR}/24")
+        ip("-n", self.far.name, "route", "add", "default", "via", self.NEAR)
+        # A router between them that asks who is there would be asked over the line as well.
+        self.link = Instrument("line", binaries, middle, directory, "impair", "--between", "left,right")
+
+    def calls(self, url: str, *arguments: str) -> "Load":
+        """Begins to place calls from the far host."""
+        return Load(self, url, arguments)
+
+    def close(self) -> None:
+        """Takes the line and the host down."""
+        self.link.dismiss()
+        self.link.wait(PATIENCE)
+        for host in self.hosts:
+            host.delete()
+
+
+class Load:
+    """A run of `perf calls`."""
+
+    def __init__(self, line: Line, url: str, arguments: tuple[str, ...]) -> None:
+        command = line.far.command(
+            line.binaries / "perf", "calls", "--url", url, "--key", KEY, "--calls", str(CALLS), "--ramp", "4/s",
+            "--duration", str(SECONDS), "--settle", str(SETTLE), "--json", *arguments,
+        )  # fmt: skip
+        self._program = Program("perf calls", command, line.directory / "perf calls.log")
+
+    def kill(self) -> None:
+        """Ends it, whatever it does."""
+        self._program.kill()
+
+    def end(self) -> tuple[int, Report, str]:
+        """Its exit status, what it has measured, and what it printed after that, once it is over."""
+        status = self._program.wait(SECONDS + PATIENCE)
+        text = self._program.text()
+        begin = text.index("{")
+        report, length = json.JSONDecoder().raw_decode(text[begin:])
+        assert report["connected"] == report["audible"] == CALLS, text
+        return status, report, text[begin + length :]
+
+
+@pytest.fixture
+def line(shared_stack: Stack, binaries: Path, tmp_path: Path) -> Iterator[Line]:
+    """The line of one test."""
+    made = Line(shared_stack.bed, binaries, tmp_path)
+    yield made
+    made.close()
+
+
+def mouth_to_ear(report: Report) -> float:
+    """Its median, in milliseconds."""
+    assert report["marks_heard"] >= CALLS, report
+    return float(report["mouth_to_ear"]["p50"])
+
+
+def test_added_delay_is_found_in_the_audio_and_in_the_set_up(shared_stack: Stack, line: Line) -> None:
+    status, plain, words = line.calls(shared_stack.url, "--fail-if", "lost>50%", "--fail-if", "failed>0").end()
+    assert (status, words.strip()) == (0, ""), words
+    each_way = 150
+    line.link.ask(f"delay {each_way}ms")
+    limit = mouth_to_ear(plain) + each_way
+    status, late, words = line.calls(
+        shared_stack.url, "--fail-if", f"mouth_to_ear_p50>{limit:.1f}ms", "--fail-if", "failed>0"
+    ).end()
+    added = mouth_to_ear(late) - mouth_to_ear(plain)
+    assert 1.5 * each_way < added < 4 * each_way, (plain["mouth_to_ear"], late["mouth_to_ear"])
+    # Each phase has a round trip at least.
+    for phase in ("answer", "ice", "dtls"):
+        assert late["set_up"][phase]["p50"] >= 2 * each_way, late["set_up"]
+    assert status == 1
+    assert "mouth_to_ear_p50 is" in words and "failed" not in words, words
+
+
+def test_loss_is_found_as_much_as_there_is(shared_stack: Stack, line: Line) -> None:
+    line.link.ask("loss 0.1")
+    status, report, words = line.calls(
+        shared_stack.url, "--codec", "pcmu", "--fail-if", "lost>5%", "--fail-if", "lost>20%"
+    ).end()
+    assert 0.05 < report["lost"] < 0.2, report
+    # A mark in the audio survives a lost packet, on the way there and on the way back.
+    assert report["marks_heard"] > report["marks_missed"], report
+    assert status == 1
+    assert words.count("lost is") == 1 and "> 5.000 %" in words, words
+
+
+def test_a_worker_that_stands_still_is_heard_as_gaps(shared_stack: Stack, line: Line) -> None:
+    stall = 1.5
+    load = line.calls(shared_stack.url, "--fail-if", "longest_gap_p50>1s", "--fail-if", "calls_with_gaps>0")
+    begun = shared_stack.relay_metrics().total("firsthop_relay_downlink_packets_total")
+    transceiver = shared_stack.transceiver
+    assert transceiver is not None
+    try:
+        # All calls are up, and have been for long enough to count: so many packets are a few seconds of all of them.
+        def have_spoken() -> bool:
+            sent = shared_stack.relay_metrics().total("firsthop_relay_downlink_packets_total") - begun
+            return shared_stack.sessions() == CALLS and sent > CALLS * 50 * (SETTLE + 2)
+
+        until("calls are up and heard", have_spoken, PATIENCE)
+        transceiver.signal(signal.SIGSTOP)
+        # Not a wait for anything: it is the fault.
+        time.sleep(stall)
+    finally:
+        transceiver.signal(signal.SIGCONT)
+    status, report, words = load.end()
+    assert report["gaps"] >= CALLS and report["calls_with_gaps"] == CALLS, report
+    assert stall * 1_000 * 0.8 < report["longest_gap"]["p50"] < stall * 1_000 * 3, report["longest_gap"]
+    assert status == 1
+    assert "longest_gap_p50 is" in words and "calls_with_gaps is" in words, words
