@@ -53,14 +53,15 @@ fn plan(stack: &Stack, codec: Codec, ending: Ending) -> LoadPlan {
     }
 }
 
-/// Places the calls; again, and longer ones, on a machine that is too busy to serve them in their time.
-fn place(plan: &LoadPlan) -> CallReport {
+/// Places the calls, of whose marks so many should come back; again, and longer ones, on a machine that is too busy to serve them in their time.
+fn place(plan: &LoadPlan, marks: u64) -> CallReport {
     let mut plan = plan.clone();
     loop {
         let report = load::run(&plan, &Arc::default()).expect("a load");
         let all = [report.connected, report.channels, report.audible] == [6; 3];
         let quiet = report.failures.is_empty() && report.cut == 0 && report.unclosed == 0;
-        if all && quiet && report.sent > 100 && report.received > 100 {
+        let heard = report.sent > 100 && report.received > 100 && report.marks_heard >= marks;
+        if all && quiet && heard {
             assert!(
                 report.lateness.is_some() && report.jitter.is_some(),
                 "{report}"
@@ -83,7 +84,7 @@ fn place(plan: &LoadPlan) -> CallReport {
 fn calls_by_signaling_and_relay_and_past_both_are_heard() {
     let stack = start(30, Backend::Echo);
     let by_relay = plan(&stack, Codec::Opus, Ending::HangUp);
-    hears_itself(&place(&by_relay));
+    hears_itself(&place(&by_relay, 6));
     assert!(
         stack
             .relay_metrics()
@@ -97,7 +98,7 @@ fn calls_by_signaling_and_relay_and_past_both_are_heard() {
         way: stack.direct(),
         ..plan(&stack, Codec::Pcmu, Ending::Close)
     };
-    hears_itself(&place(&direct));
+    hears_itself(&place(&direct, 6));
     let after = stack.relay_metrics().expect("metrics");
     assert_eq!(
         after.sum("requests_verified_total"),
@@ -108,7 +109,7 @@ fn calls_by_signaling_and_relay_and_past_both_are_heard() {
 /// What clients said came back, every phase of their set-up was timed, and the phases make the whole.
 fn hears_itself(report: &CallReport) {
     let delay = report.mouth_to_ear.expect("marks came back");
-    assert!(delay.p50 > 0.0 && report.marks_heard >= 6, "{report}");
+    assert!(delay.p50 > 0.0, "{report}");
     let phase = |name| report.set_up.get(name).expect("timed").max;
     let sum = phase("answer") + phase("connected") + phase("first_audio");
     assert!(phase("total") <= sum * 1.01, "{report}");
@@ -130,9 +131,9 @@ fn calls_restart_ice_and_move_and_come_and_go() {
         churn: Duration::from_secs(6),
         vanish: 0.1,
         trouble: Rates {
-            restarts: 0.1,
-            moves: 0.1,
-            rebinds: 0.1,
+            restarts: 0.2,
+            moves: 0.2,
+            rebinds: 0.2,
         },
         ..Manner::default()
     };
@@ -158,7 +159,7 @@ fn clients_with_sockets_of_their_own_are_heard() {
         from: here,
         bind: std::net::Ipv4Addr::UNSPECIFIED,
     };
-    hears_itself(&place(&plan));
+    hears_itself(&place(&plan, 6));
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn a_model_server_is_heard_passed_through_and_transcoded() {
             format,
         };
         let stack = start(number, backend);
-        place(&plan(&stack, codec, Ending::Close));
+        place(&plan(&stack, codec, Ending::Close), 0);
         let log = stack.log("transceiver").expect("a log");
         assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
     }

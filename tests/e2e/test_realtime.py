@@ -34,6 +34,14 @@ class Model:
         self._bed, self._directory = bed, directory
         self.program: Program | None = None
 
+    def settings(self) -> dict[str, str]:
+        """Those of a transceiver whose calls go to it."""
+        return {
+            "backend": "realtime",
+            "backend-url": f"ws://127.0.0.1:{PORT}/v1/realtime",
+            "backend-key-file": str(self.key_file),
+        }
+
     def start(self, *more: str) -> None:
         """Starts it, and waits until it listens."""
         arguments = [f"--port={PORT}", f"--answer={self.wav}", f"--key={KEY}", *more]
@@ -67,11 +75,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Samples:
 def model(stack: Stack, tmp_path: Path, told: Samples) -> Iterator[Model]:
     """The server, not yet started; the stack's calls go to it."""
     made = Model(stack.bed, tmp_path, told)
-    stack.transceiver_settings |= {
-        "backend": "realtime",
-        "backend-url": f"ws://127.0.0.1:{PORT}/v1/realtime",
-        "backend-key-file": str(made.key_file),
-    }
+    stack.transceiver_settings |= made.settings()
     yield made
     if made.program is not None:
         made.program.kill()

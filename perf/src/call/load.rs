@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::air::Way;
 use super::caller::{Caller, Shared};
 use super::identity::{Identity, IdentityError};
-use super::manner::Manner;
+use super::manner::{Manner, Sharing};
 use super::placing::Desk;
 use super::recording::{Codec, Recording, RecordingError};
 use super::report::{CallReport, Part};
@@ -118,6 +118,10 @@ pub fn run_beside(
     progress: &Arc<Progress>,
     beside: impl FnOnce(),
 ) -> Result<CallReport, LoadError> {
+    if plan.manner.sockets != Sharing::Shared {
+        // The soft limit is for programs that use select(2). Where the hard one is too low, sockets say so.
+        let _ = rlimit::increase_nofile_limit(u64::MAX);
+    }
     let identity = Identity::new()?;
     let recording = if plan.silent {
         None

@@ -12,6 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::air::Arrived;
 use crate::clock::wall_nanos;
+use crate::drops;
 use crate::mmsg::{BATCH, Inbox, tell_details};
 
 /// The receive buffer of a client's socket, in bytes: some seconds of audio, while the program has no processor.
@@ -68,13 +69,16 @@ impl OwnSockets {
         )?;
         let port = socket.local_addr()?.port();
         // The one before is closed, and so not polled any more.
+        self.leave(n);
         self.sockets.insert(n, socket);
         Ok(SocketAddrV4::new(self.from, port))
     }
 
     /// Closes the socket of client number `n`.
     pub(super) fn leave(&mut self, n: u32) {
-        self.sockets.remove(&n);
+        if let Some(socket) = self.sockets.remove(&n) {
+            self.refused += drops::of(&socket).unwrap_or(0);
+        }
     }
 
     /// Sends a packet of client number `n`.
@@ -127,15 +131,9 @@ impl OwnSockets {
         self.poll.as_raw_fd()
     }
 
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel did not take, and those that it dropped at sockets which are closed.
     pub(super) fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// The ports in use.
-    pub(super) fn ports(&self) -> Vec<u16> {
-        let addresses = self.sockets.values().filter_map(|s| s.local_addr().ok());
-        addresses.map(|address| address.port()).collect()
     }
 }
 
@@ -180,7 +178,6 @@ mod tests {
         echo.send_to(&[2], addresses[2]).expect("sent");
         let seen = until(&mut own, many + 1);
         assert_eq!(seen.iter().filter(|n| **n == 1).count(), many);
-        assert_eq!(own.ports().len(), 3);
         assert_eq!(own.refused(), 0);
     }
 
@@ -197,6 +194,8 @@ mod tests {
         again.send_to(&[2], after).expect("sent");
         assert_eq!(until(&mut own, 1), [7]);
         own.leave(7);
-        assert!(own.ports().is_empty());
+        own.send(7, again.local_addr().expect("an address"), &[3]);
+        again.set_nonblocking(true).expect("set");
+        assert!(again.recv(&mut [0; 8]).is_err(), "it has left");
     }
 }
