@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use firsthop_perf::call::air::Way;
+use firsthop_perf::call::ear::PATIENCE;
 use firsthop_perf::call::load::{self, Ending, LoadPlan, Progress};
 use firsthop_perf::call::manner::{Manner, Sharing};
 use firsthop_perf::call::placing::Desk;
@@ -270,6 +271,7 @@ impl CallsArgs {
                 trouble,
                 speech,
                 echo: (!self.no_marks).then_some(self.echo_delay),
+                patience: PATIENCE,
                 sockets,
             },
         })

@@ -116,10 +116,10 @@ impl Effort {
         if quick {
             Self {
                 counted: Duration::from_secs(3),
-                steps: 1,
+                steps: 0,
                 again: false,
-                silent: &[10, 50],
-                rates: &[5, 20],
+                silent: &[5, 30],
+                rates: &[5, 15],
                 cost_counted: Duration::from_secs(2),
                 passes: 1,
                 sessions: 200,
@@ -248,7 +248,18 @@ impl Survey<'_> {
             self.search(Service::All, work)?;
         }
         let most = self.found.per_core("all", work.name()).unwrap_or_default();
-        Ok(most as u32)
+        if most > 0.0 {
+            return Ok(most as u32);
+        }
+        let few = work.few() / 4;
+        let words = format!(
+            "No number of calls of {} kept to the limits; costs and comparisons are of {few} and fewer.",
+            work.name()
+        );
+        if !self.found.notes.contains(&words) {
+            self.found.notes.push(words);
+        }
+        Ok(few)
     }
 
     fn alone(&self) -> AlonePlan {
@@ -272,8 +283,8 @@ impl Survey<'_> {
             }
             let mut sizes = costs::sizes(most);
             if self.args.quick {
-                sizes = vec![sizes[0], sizes[1].min(30)];
-                sizes.dedup();
+                // Two make a line.
+                sizes = vec![sizes[0] / 2, sizes[0]];
             }
             calls.push((work, sizes));
         }

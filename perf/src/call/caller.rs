@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::air::Air;
 use super::client::{Client, ClientError};
+use super::ear::Ear;
 use super::hearing::Hearing;
 use super::identity::Identity;
 use super::listening::Listening;
@@ -213,7 +214,10 @@ impl Caller {
             match offer {
                 Ok((mut client, offer)) => {
                     let (plan, manner) = (&self.shared.plan, &self.shared.plan.manner);
-                    client.listen(Listening::new(plan.codec, manner.echo, self.epoch));
+                    let ear = manner
+                        .echo
+                        .map(|delay| Ear::new(plan.codec, delay).patient_for(manner.patience));
+                    client.listen(Listening::new(plan.codec, ear, self.epoch));
                     // Threads share a seed, and no call's number.
                     let all = n * plan.threads + self.thread;
                     let troubles = Troubles::new(manner.trouble, manner.seed, all, now);

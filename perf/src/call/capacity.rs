@@ -171,13 +171,13 @@ fn step(
         }
     })?;
     Ok((
-        judged(&plan.tolerance, calls, &report),
+        judged(&plan.tolerance, calls, load.manner.echo.is_some(), &report),
         profile.transpose()?,
     ))
 }
 
-/// Holds a load against the limits.
-fn judged(tolerance: &Tolerance, calls: u32, report: &CallReport) -> Step {
+/// Holds a load against the limits. Where some callers should hear themselves and none does, it has taken too long.
+fn judged(tolerance: &Tolerance, calls: u32, hears: bool, report: &CallReport) -> Step {
     let lateness = report.lateness.map_or(f64::INFINITY, |late| late.p99);
     let set_up = trial::set_up(report, |spread| spread.p99);
     let mouth_to_ear = report.mouth_to_ear.map(|delay| delay.p99);
@@ -186,7 +186,7 @@ fn judged(tolerance: &Tolerance, calls: u32, report: &CallReport) -> Step {
         failed: report.failed(),
         lost: report.lost,
         gaps: report.gaps,
-        mouth_to_ear_p99_ms: mouth_to_ear,
+        mouth_to_ear_p99_ms: mouth_to_ear.or(hears.then_some(f64::INFINITY)),
         lateness_p99_ms: lateness,
         set_up_p99_ms: set_up.unwrap_or(f64::INFINITY),
         generator_busy: report.generator_busy,

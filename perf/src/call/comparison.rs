@@ -29,8 +29,8 @@ const ADDED_MS: f64 = 1.0;
 /// The servers' time per call, as a share of Janus's.
 const OF_JANUS: f64 = 0.5;
 
-/// Calls that are placed beside those that are up, to see how long set-up takes then: how many, and how many a second.
-const PROBES: (u32, f64) = (60, 10.0);
+/// Calls a second that are placed beside those that are up, for as long as it counts, to see how long set-up takes then.
+const PROBES: f64 = 10.0;
 
 /// How long each of them stays.
 const PROBE_HOLD: Duration = Duration::from_secs(2);
@@ -97,15 +97,13 @@ pub fn relay_against_direct(
 
 /// Calls that are up, and calls that are placed beside them.
 fn beside(served: &Served, calls: u32, counted: Duration, way: &Way) -> (LoadPlan, LoadPlan) {
-    let (probes, ramp) = PROBES;
-    let probing = Duration::from_secs_f64(f64::from(probes) / ramp) + PROBE_HOLD;
     let load = LoadPlan {
         way: way.clone(),
-        ..served.calls(calls, counted.max(probing + Duration::from_secs(1)))
+        ..served.calls(calls, counted + PROBE_HOLD)
     };
     let probe = LoadPlan {
-        calls: probes,
-        ramp,
+        calls: (PROBES * counted.as_secs_f64()).ceil() as u32,
+        ramp: PROBES,
         hold: PROBE_HOLD,
         settle: Duration::ZERO,
         watch: Vec::new(),

@@ -18,8 +18,8 @@ use super::recording::Codec;
 /// and subtracted from what is measured through it.
 pub const ECHO_DELAY: Duration = Duration::from_millis(80);
 
-/// How long a mark is listened for: less than until the same one is said again.
-const PATIENCE_NANOS: u64 = 3_500_000_000;
+/// How long a mark is listened for, unless said: less than until the same one is said again.
+pub const PATIENCE: Duration = Duration::from_millis(3_500);
 
 /// Marks missed by a client that has never heard one: nothing echoes here, and it stops listening.
 const DEAF_AFTER: u32 = 3;
@@ -60,6 +60,7 @@ struct Stream {
 pub struct Ear {
     codec: Codec,
     echo_nanos: u64,
+    patience_nanos: u64,
     awaited: VecDeque<Awaited>,
     /// A mark is said in a moment.
     ready: bool,
@@ -78,6 +79,7 @@ impl Ear {
         Self {
             codec,
             echo_nanos: echo.as_nanos() as u64,
+            patience_nanos: PATIENCE.as_nanos() as u64,
             awaited: VecDeque::new(),
             ready: false,
             stream: None,
@@ -86,6 +88,13 @@ impl Ear {
             has_heard: false,
             deaf: false,
         }
+    }
+
+    /// Listens for each mark no longer than this: among many callers of whom few are echoed, the others' listening costs the generator most.
+    #[must_use]
+    pub fn patient_for(mut self, patience: Duration) -> Self {
+        self.patience_nanos = patience.min(PATIENCE).as_nanos() as u64;
+        self
     }
 
     /// A mark will be said in a moment: decoders need a few frames to settle.
@@ -154,7 +163,7 @@ impl Ear {
     /// Gives up marks that were said too long ago.
     fn expire(&mut self, now_nanos: u64) {
         while let Some(first) = self.awaited.front() {
-            if now_nanos < first.spoken_nanos + PATIENCE_NANOS {
+            if now_nanos < first.spoken_nanos + self.patience_nanos {
                 return;
             }
             self.awaited.pop_front();

@@ -1,6 +1,6 @@
 //! What one client listens for in what it gets: the marks of its own recording, and how soon the server is quiet when it is spoken over.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::ear::{Ear, Outcome};
 use super::interruption::{Interrupted, Interruptions};
@@ -27,13 +27,13 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens to a stream of a codec; to its marks when `echo` says how long what answers waits on purpose before it returns them. Times count from `epoch`.
+    /// Listens to a stream of a codec; to its marks when `ear` does. Times count from `epoch`.
     #[must_use]
-    pub fn new(codec: Codec, echo: Option<Duration>, epoch: Instant) -> Self {
+    pub fn new(codec: Codec, ear: Option<Ear>, epoch: Instant) -> Self {
         Self {
             codec,
             epoch,
-            ear: echo.map(|delay| Ear::new(codec, delay)),
+            ear,
             interruptions: Interruptions::new(codec),
         }
     }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ear::ECHO_DELAY;
+use super::ear::{ECHO_DELAY, PATIENCE};
 use super::schedule::{Arrivals, Lengths};
 use super::trouble::Rates;
 use super::wav::Speech;
@@ -28,6 +28,8 @@ pub struct Manner {
     pub speech: Option<Arc<Speech>>,
     /// What answers is an echo that waits so long on purpose, and marks are listened for; or it is none.
     pub echo: Option<Duration>,
+    /// How long each mark is listened for, at most [`PATIENCE`].
+    pub patience: Duration,
     /// The clients' sockets.
     pub sockets: Sharing,
 }
@@ -59,6 +61,7 @@ impl Default for Manner {
             trouble: Rates::default(),
             speech: None,
             echo: Some(ECHO_DELAY),
+            patience: PATIENCE,
             sockets: Sharing::Shared,
         }
     }

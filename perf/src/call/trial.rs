@@ -22,6 +22,9 @@ use super::stack::{Backend, Stack, StackPlan, model_address};
 /// How many calls are placed per second.
 pub const RAMP: f64 = 60.0;
 
+/// How long a caller listens for its own voice. Only some are echoed, and what comes later than this is beyond any limit.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long calls settle.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -195,6 +198,7 @@ impl Served {
             silent: self.work == Work::Silent,
             manner: Manner {
                 echo: self.echo,
+                patience: PATIENCE,
                 ..Manner::default()
             },
             ..held(desk, way, self.work.codec(), calls, counted)
