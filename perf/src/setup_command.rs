@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use firsthop_perf::call::stack;
+use firsthop_perf::call::{janus, stack};
 use firsthop_perf::setup::ladder::{self, LadderPlan};
 use firsthop_perf::setup::results::{SetupResults, Subject};
 use firsthop_perf::setup::subject::SubjectPlan;
@@ -31,6 +31,9 @@ pub(crate) struct SetupArgs {
     /// Calls of every kind on every line.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     calls: u32,
+    /// Leave Janus out, which has to be installed.
+    #[arg(long)]
+    no_janus: bool,
     /// Only these.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Called>,
@@ -99,6 +102,7 @@ impl SetupArgs {
                     .aiortc
                     .clone()
                     .filter(|_| only.contains(&Subject::Aiortc)),
+                janus: only.contains(&Subject::Janus) && !self.no_janus && janus::program().is_ok(),
             },
             round_trips: rtt
                 .iter()
@@ -135,6 +139,11 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
     let mut missing = Vec::new();
     if plan.only.contains(&Subject::Aiortc) && plan.subjects.aiortc.is_none() {
         missing.push("aiortc: --aiortc names a Python that has it".to_owned());
+    }
+    if plan.only.contains(&Subject::Janus) && !plan.subjects.janus {
+        let why = janus::program().err();
+        let why = why.map_or_else(|| "left out".to_owned(), |error| error.to_string());
+        missing.push(format!("Janus: {why}"));
     }
     let found = SetupResults::of(measured, args.quick, &climbed, missing);
     write!(std::io::stdout().lock(), "{}", found.table())?;

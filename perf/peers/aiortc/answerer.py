@@ -1,6 +1,6 @@
 """A peer to compare with: answers offers over HTTP with aiortc, and sends each call's audio back.
 
-Usage: answerer.py ADDRESS PORT. `POST /offer` takes an offer as SDP, and answers with SDP. A call ends when its connection does.
+Usage: answerer.py ADDRESS PORT. `POST /v1/realtime/calls` takes an offer as SDP, and answers with SDP. A call ends when its connection does.
 """
 
 import asyncio
@@ -30,13 +30,14 @@ async def offer(request: web.Request) -> web.Response:
 
     await call.setRemoteDescription(RTCSessionDescription(sdp=await request.text(), type="offer"))
     await call.setLocalDescription(await call.createAnswer())
-    return web.Response(text=call.localDescription.sdp, content_type="application/sdp")
+    location = {"Location": f"/v1/realtime/calls/{id(call)}"}
+    return web.Response(status=201, headers=location, text=call.localDescription.sdp, content_type="application/sdp")
 
 
 async def main() -> None:
     """Serves until it is ended."""
     app = web.Application()
-    app.router.add_post("/offer", offer)
+    app.router.add_post("/v1/realtime/calls", offer)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, sys.argv[1], int(sys.argv[2])).start()

@@ -159,12 +159,6 @@ impl Stack {
         }
     }
 
-    /// Signaling's URL, without a path, and an API key that it takes.
-    #[must_use]
-    pub fn signaling_url(&self) -> (String, String) {
-        (format!("http://{}", http(self.place)), KEY.to_owned())
-    }
-
     /// Past the relay.
     #[must_use]
     pub fn direct(&self) -> Way {

@@ -9,28 +9,24 @@ use std::process::Command;
 use super::results::Subject;
 use super::world::World;
 use crate::call::air::Way;
+use crate::call::janus::{Janus, JanusPlan};
+use crate::call::placing::Desk;
 use crate::call::stack::{Backend, Stack, StackPlan};
 use crate::process::Process;
 
 /// The port of the aiortc answerer.
 const ANSWERER_PORT: u16 = 8_070;
 
-/// Where the answerer's program stands.
-const ANSWERER: &str = include_str!("../../peers/aiortc/answerer.py");
+/// The port of Janus's HTTP API.
+const JANUS_PORT: u16 = 8_088;
 
-/// An URL that takes an offer as SDP, and answers with one.
-#[derive(Clone, Debug)]
-pub struct Desk {
-    /// The URL.
-    pub url: String,
-    /// The bearer token that it wants, if any.
-    pub key: Option<String>,
-}
+/// The answerer's program.
+const ANSWERER: &str = include_str!("../../peers/aiortc/answerer.py");
 
 /// How a subject is called.
 #[derive(Clone, Debug)]
 pub struct Callee {
-    /// Where offers go.
+    /// Where calls are placed.
     pub desk: Desk,
     /// Which way packets go.
     pub way: Way,
@@ -47,12 +43,15 @@ pub struct SubjectPlan {
     pub processor: usize,
     /// A Python that has aiortc and aiohttp.
     pub aiortc: Option<PathBuf>,
+    /// Start Janus, too.
+    pub janus: bool,
 }
 
 /// Programs that run on the server.
 pub struct Subjects {
     stack: Stack,
     aiortc: Option<Process>,
+    janus: Option<Janus>,
 }
 
 impl Subjects {
@@ -76,36 +75,54 @@ impl Subjects {
             Some(python) => Some(world.server.within(|| answerer(python.clone(), plan))?),
             None => None,
         };
-        Ok(Self { stack, aiortc })
+        let janus = match plan.janus {
+            true => Some(world.server.within(|| Janus::start(janus(plan)))?),
+            false => None,
+        };
+        Ok(Self {
+            stack,
+            aiortc,
+            janus,
+        })
     }
 
     /// How a subject is called; nothing when it does not run.
     #[must_use]
     pub fn callee(&self, subject: Subject) -> Option<Callee> {
         match subject {
-            Subject::Relay | Subject::Direct => {
-                let (url, key) = self.stack.signaling_url();
-                let way = match subject {
-                    Subject::Direct => self.stack.direct(),
-                    _ => Way::Relay,
-                };
-                Some(Callee {
-                    desk: Desk {
-                        url: format!("{url}/v1/realtime/calls"),
-                        key: Some(key),
-                    },
-                    way,
-                })
-            }
+            Subject::Relay => Some(Callee {
+                desk: self.stack.signaling_desk(),
+                way: Way::Relay,
+            }),
+            Subject::Direct => Some(Callee {
+                desk: self.stack.signaling_desk(),
+                way: self.stack.direct(),
+            }),
             Subject::Aiortc => self.aiortc.as_ref().map(|_| Callee {
-                desk: Desk {
-                    url: format!("http://{}/offer", answerer_address()),
-                    key: None,
+                desk: Desk::Signaling {
+                    url: format!("http://{}", answerer_address()),
+                    key: "any".to_owned(),
                 },
                 way: Way::Relay,
             }),
-            Subject::Janus => None,
+            Subject::Janus => self.janus.as_ref().map(|janus| Callee {
+                desk: janus.desk(),
+                way: Way::Relay,
+            }),
         }
+    }
+}
+
+/// As its authors advise for many calls, and on the server's address.
+fn janus(plan: &SubjectPlan) -> JanusPlan {
+    let ip = *World::place().public.ip();
+    JanusPlan {
+        directory: plan.directory.join("janus"),
+        processor: plan.processor,
+        http: SocketAddrV4::new(ip, JANUS_PORT),
+        media: ip,
+        event_loops: Some(1),
+        lite: true,
     }
 }
 
