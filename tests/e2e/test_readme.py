@@ -75,6 +75,15 @@ def test_the_report_and_the_figures_of_the_readme_are_those_of_the_results(binar
     assert page.read_text() == (REPOSITORY / "perf/results/report.html").read_text(), again
 
 
+def test_the_plan_of_the_readme_can_be_made_from_the_results(binaries: Path) -> None:
+    command = re.search(r"^target/release/perf (plan .*)$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    assert command is not None
+    plan = subprocess.run(
+        [binaries / "perf", *command[1].split(), "--json"], cwd=REPOSITORY, check=True, capture_output=True
+    )
+    assert len(json.loads(plan.stdout)["regions"]) == 3
+
+
 def test_the_ratios_of_the_architecture_are_those_of_the_results() -> None:
     results = json.loads((REPOSITORY / "perf/results/relay.json").read_text())
     musts = {target["name"]: target["must"] for target in results["targets"]}
