@@ -74,8 +74,9 @@ pub(crate) struct CallsArgs {
     /// Decides what is random: the same seed makes the same calls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long calls settle after the last one was placed, before what they hear counts, in seconds.
-    #[arg(long, default_value_t = 2.0)]
+    /// How long calls settle after the last one was placed, before what they hear counts, in seconds: an echo lags behind what was said before the channel was open, until
+    /// the first pause.
+    #[arg(long, default_value_t = 5.0)]
     settle: f64,
     /// What clients offer.
     #[arg(long, value_enum, default_value_t = Codec::Opus)]
@@ -89,6 +90,9 @@ pub(crate) struct CallsArgs {
     /// How long what answers waits on purpose before it returns what it hears. The embedded echo waits so long; Janus, say, does not.
     #[arg(long, default_value = "80ms", value_parser = time)]
     echo_delay: Duration,
+    /// Begin to speak when the channel is open, and not when DTLS is up.
+    #[arg(long)]
+    after_channel: bool,
     /// Do not listen for marks in what comes back: what answers is no echo.
     #[arg(long)]
     no_marks: bool,
@@ -272,6 +276,7 @@ impl CallsArgs {
                 speech,
                 echo: (!self.no_marks).then_some(self.echo_delay),
                 patience: PATIENCE,
+                after_channel: self.after_channel,
                 sockets,
             },
         })

@@ -109,6 +109,8 @@ struct Effort {
     passes: u32,
     sessions: u32,
     churn: (u32, u32),
+    ending: Ending,
+    settle: Duration,
 }
 
 impl Effort {
@@ -120,10 +122,13 @@ impl Effort {
                 again: false,
                 silent: &[5, 30],
                 rates: &[5, 15],
-                cost_counted: Duration::from_secs(2),
+                cost_counted: Duration::from_millis(1_500),
                 passes: 1,
                 sessions: 200,
                 churn: (100, 200),
+                // One that vanished is waited for, for half a minute.
+                ending: Ending::HangUp,
+                settle: Duration::from_secs(1),
             }
         } else {
             Self {
@@ -137,6 +142,8 @@ impl Effort {
                 sessions: 1_000,
                 // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
                 churn: (4_000, 10_000),
+                ending: Ending::Mixed,
+                settle: Duration::from_secs(2),
             }
         }
     }
@@ -171,14 +178,16 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     }
     let programs = stack::programs(args.programs.as_deref(), &wanted).context("--programs")?;
     let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
+    let effort = Effort::new(args.quick);
     let mut survey = Survey {
         args,
         bench: Bench {
             programs,
             directory,
             processor: args.measuring.processor,
+            settle: effort.settle,
         },
-        effort: Effort::new(args.quick),
+        effort,
         calls: CallResults {
             measured: measured.clone(),
             quick: args.quick,
@@ -238,7 +247,10 @@ impl Survey<'_> {
         tell(&results::head());
         let found = capacity::search(&plan, service, work, |step| tell(&results::line(step)))?;
         self.found.carried.push((&found).into());
-        self.calls.capacity.push(found);
+        // That file is of a worker alone; how all programs together did is in the other.
+        if service == Service::Transceiver {
+            self.calls.capacity.push(found);
+        }
         Ok(())
     }
 
@@ -363,7 +375,7 @@ impl Survey<'_> {
             ramp: 100.0,
             hold: Duration::from_millis(1_500),
             silent: false,
-            ending: Ending::Mixed,
+            ending: self.effort.ending,
         };
         self.calls.churn = Some(churn::run(&stack, &plan)?);
         Ok(())
@@ -440,4 +452,53 @@ fn engine_bytes(sessions: u32) -> anyhow::Result<f64> {
 pub(crate) fn engines(sessions: u32) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{}", memory::engines(sessions)?)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        capacity: CapacityArgs,
+    }
+
+    fn line(words: &[&str]) -> Result<CapacityArgs, String> {
+        Line::try_parse_from(["capacity"].iter().chain(words))
+            .map(|line| line.capacity)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn limits_are_flags_that_have_defaults_and_what_is_none_is_refused() {
+        let args = line(&["--only", "whole,costs", "--gaps-per-hundred", "0"]).expect("a line");
+        assert_eq!(args.only, [Measure::Whole, Measure::Costs]);
+        let expected = Tolerance {
+            gaps_per_hundred: 0.0,
+            ..Tolerance::default()
+        };
+        assert_eq!(args.tolerance, expected);
+        for (words, named) in [
+            (&["--only", "everything"][..], "--only"),
+            (&["--set-up-p99-ms", "soon"], "--set-up-p99-ms"),
+            (&["--lost=-1"], "not negative"),
+            (&["--lost", "NaN"], "not negative"),
+            (&["--janus-calls", "0"], "--janus-calls"),
+        ] {
+            let error = line(words).err().expect("refused");
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_is_measured_in_an_order_in_which_what_needs_the_most_calls_comes_after_they_are_known() {
+        let at = |wanted| Measure::ALL.iter().position(|measure| *measure == wanted);
+        for later in [Measure::Costs, Measure::Targets] {
+            assert!(at(later) > at(Measure::Whole));
+        }
+        assert!(Measure::ALL.iter().all(|measure| at(*measure).is_some()));
+    }
 }

@@ -21,6 +21,7 @@ fn bench(name: &str) -> Bench {
         programs: stack::programs(named.as_deref(), &wanted).expect("the programs"),
         directory: std::env::temp_dir().join(directory),
         processor: cores.last().expect("at least one").id,
+        settle: Duration::from_secs(1),
     }
 }
 

@@ -9,6 +9,8 @@ use firsthop_perf::call::manner::Manner;
 use firsthop_perf::call::recording::Codec;
 use firsthop_perf::call::trial;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The longest calls that a busy machine is given.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -39,7 +41,7 @@ fn its_echo_test_answers_and_gives_back_what_clients_say() {
                 sockets: janus.sockets(),
                 ..Manner::default()
             },
-            ..trial::held(janus.desk(), Way::Relay, codec, 3, Duration::from_secs(5))
+            ..trial::held(janus.desk(), Way::Relay, codec, 3, SECOND, 5 * SECOND)
         };
         // Again, and longer calls, on a machine that is too busy to serve them in their time.
         let report = loop {

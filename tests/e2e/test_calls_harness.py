@@ -4,6 +4,8 @@ What it says is compared with what was injected, and with itself without a fault
 keeps: that a call is never held up here nobody can promise.
 """
 
+import datetime
+import ipaddress
 import json
 import signal
 import time
@@ -12,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from firsthop import audio, realtime_server
 from firsthop.audio import Samples
 from firsthop.instruments import Instrument
-from firsthop.launching import KEY
+from firsthop.launching import KEY, READY_SECONDS, says_ready
 from firsthop.namespaces import Namespace, Testbed, give_address, ip, join
 from firsthop.processes import Program
 from firsthop.stack import Stack
@@ -66,12 +73,14 @@ class Line:
 class Load:
     """A run of `perf calls`."""
 
-    def __init__(self, host: Namespace, binaries: Path, directory: Path, url: str, *arguments: str) -> None:
+    def __init__(
+        self, host: Namespace, binaries: Path, directory: Path, url: str, *arguments: str, **environment: str
+    ) -> None:
         command = host.command(
             binaries / "perf", "calls", "--url", url, "--key", KEY, "--calls", str(CALLS), "--ramp", "4/s",
             "--duration", str(SECONDS), "--settle", str(SETTLE), "--json", *arguments,
         )  # fmt: skip
-        self._program = Program("perf calls", command, directory / "perf calls.log")
+        self._program = Program("perf calls", command, directory / "perf calls.log", environment)
 
     def kill(self) -> None:
         """Ends it, whatever it does."""
@@ -137,6 +146,7 @@ def test_loss_is_found_as_much_as_there_is(shared_stack: Stack, line: Line, spok
 
 def test_a_worker_that_stands_still_is_heard_as_gaps(shared_stack: Stack, line: Line) -> None:
     stall = 1.5
+    until("the calls before are forgotten", lambda: shared_stack.sessions() == 0, PATIENCE)
     load = line.calls(shared_stack.url, "--fail-if", "longest_gap_p50>1s", "--fail-if", "calls_with_gaps>0")
     begun = shared_stack.relay_metrics().total("firsthop_relay_downlink_packets_total")
     transceiver = shared_stack.transceiver
@@ -179,3 +189,38 @@ def test_who_speaks_over_a_model_is_told_how_long_it_speaks_on(
     assert report["mouth_to_ear"] is None, report
     assert status == 1
     assert "barge_in_p50 is" in words, words
+
+
+def certify(directory: Path) -> tuple[Path, Path]:
+    """A certificate of the server's address, signed by itself, and its key: as files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "perf")])
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    address = x509.IPAddress(ipaddress.ip_address(Testbed.SERVER))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = directory / "certificate.pem", directory / "key.pem"
+    files[0].write_bytes(made.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
+
+
+def test_calls_are_placed_over_https_at_a_url_with_a_path(stack: Stack, binaries: Path, tmp_path: Path) -> None:
+    certificate, key = certify(tmp_path)
+    stack.signaling_settings |= {"tls-certificate": str(certificate), "tls-key": str(key)}
+    stack.start_transceiver()
+    stack.start_relay()
+    signaling = stack.launch("signaling", stack.signaling_settings)
+    signaling.wait_for_line(says_ready, READY_SECONDS)
+    until("signaling knows the transceiver", lambda: signaling.count('"standing":"ready"'), READY_SECONDS)
+    url = stack.url.replace("http:", "https:") + "/v1/realtime/calls"
+    load = Load(
+        stack.bed.client, binaries, tmp_path, url, "--after-channel", "--end", "hang-up",
+        "--fail-if", "failed>0", SSL_CERT_FILE=str(certificate),
+    )  # fmt: skip
+    status, report, words = load.end()
+    assert (status, report["unclosed"], report["failures"]) == (0, 0, {}), words
+    assert report["mouth_to_ear"] is not None, report

@@ -212,6 +212,7 @@ mod tests {
                 programs: "/nowhere".into(),
                 directory: "/nowhere".into(),
                 processor: 0,
+                settle: Duration::ZERO,
             },
             tolerance: Tolerance::default(),
             counted: Duration::ZERO,

@@ -218,6 +218,9 @@ impl Caller {
                         .echo
                         .map(|delay| Ear::new(plan.codec, delay).patient_for(manner.patience));
                     client.listen(Listening::new(plan.codec, ear, self.epoch));
+                    if manner.after_channel {
+                        client.speak_after_channel();
+                    }
                     // Threads share a seed, and no call's number.
                     let all = n * plan.threads + self.thread;
                     let troubles = Troubles::new(manner.trouble, manner.seed, all, now);

@@ -180,6 +180,7 @@ impl CapacityResults {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         if !self.carried.is_empty() {
+            write!(out, "\n{}", self.tolerance)?;
             writeln!(
                 out,
                 "\n{:<14}{:<14}{:>12}{:>14}{:>12}  gives first",
@@ -315,7 +316,14 @@ mod tests {
         let read: CapacityResults = serde_json::from_str(&text).expect("read");
         assert_eq!(read, results);
         let table = results.table();
-        for part in ["300", "gaps", "10.0", "missed", "1,000 calls did not fit"] {
+        for part in [
+            "mouth-to-ear 200 ms",
+            "300",
+            "gaps",
+            "10.0",
+            "missed",
+            "1,000 calls did not fit",
+        ] {
             assert!(table.contains(part), "{part}: {table}");
         }
     }

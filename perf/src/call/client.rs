@@ -66,6 +66,7 @@ pub struct Client {
     closed: bool,
     sent: u64,
     listening: Option<Listening>,
+    after_channel: bool,
 }
 
 impl Client {
@@ -117,8 +118,14 @@ impl Client {
             closed: false,
             sent: 0,
             listening: None,
+            after_channel: false,
         };
         Ok((client, offer.to_sdp_string()))
+    }
+
+    /// Has it begin to speak when its channel is open, and not when DTLS is up.
+    pub fn speak_after_channel(&mut self) {
+        self.after_channel = true;
     }
 
     /// Has it listen for more than packets; the times that [`Client::receive`] is told count from the same moment as those of `listening`.
@@ -231,6 +238,14 @@ impl Client {
         self.sent
     }
 
+    fn begin_to_speak(&mut self, now: Instant, has_channel: bool) {
+        if let Some(speech) = self.speech.as_mut()
+            && self.after_channel == has_channel
+        {
+            speech.begin(now);
+        }
+    }
+
     fn speak(&mut self, now: Instant) {
         let Some(speech) = &mut self.speech else {
             return;
@@ -292,11 +307,12 @@ impl Client {
                     }
                     Event::Connected => {
                         self.times.connected = Some(now);
-                        if let Some(speech) = &mut self.speech {
-                            speech.begin(now);
-                        }
+                        self.begin_to_speak(now, false);
                     }
-                    Event::ChannelOpen(..) => self.times.channel = Some(now),
+                    Event::ChannelOpen(..) => {
+                        self.times.channel = Some(now);
+                        self.begin_to_speak(now, true);
+                    }
                     Event::RtpPacket(packet) => {
                         self.times.first_audio.get_or_insert(now);
                         let rate = u64::from(self.codec.clock_rate());
@@ -396,6 +412,12 @@ mod tests {
 
     #[test]
     fn a_client_connects_opens_its_channel_and_speaks_every_20_ms() {
+        for after_channel in [false, true] {
+            speaks(after_channel);
+        }
+    }
+
+    fn speaks(after_channel: bool) {
         let identity = Identity::new().expect("an identity");
         let start = Instant::now();
         let mut now = start;
@@ -407,6 +429,9 @@ mod tests {
         let (mut client, offer) =
             Client::offer(&identity, Codec::Opus, Some(recording), here, now).expect("an offer");
         assert!(offer.contains("webrtc-datachannel") && offer.contains("opus"));
+        if after_channel {
+            client.speak_after_channel();
+        }
         let (mut server, answer) = Server::answer(&identity, &offer, there, now);
         let mut up: Vec<Vec<u8>> = Vec::new();
         let mut send = |to: SocketAddr, packet: &[u8]| {
@@ -426,9 +451,9 @@ mod tests {
             }
             client.poll(now, &mut send).expect("polled");
             let times = client.times();
-            if let (Some(_), None) = (times.connected, spoken_from) {
-                spoken_from = Some(now);
-            }
+            let begins = [times.connected, times.channel][usize::from(after_channel)];
+            spoken_from = spoken_from.or(begins.map(|_| now));
+            assert!(spoken_from.is_some() || client.sent() == 0);
             if spoken_from.is_some_and(|from| now >= from + Duration::from_secs(1)) {
                 break;
             }

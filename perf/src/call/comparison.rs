@@ -273,7 +273,14 @@ fn janus(
         // A session would wait for its next connection.
         ending: Ending::HangUp,
         watch: vec![janus.process.id()],
-        ..trial::held(janus.desk(), Way::Relay, Codec::Pcmu, calls, plan.counted)
+        ..trial::held(
+            janus.desk(),
+            Way::Relay,
+            Codec::Pcmu,
+            calls,
+            bench.settle,
+            plan.counted,
+        )
     };
     load::run(&own_sockets(load)?, &Default::default())
 }

@@ -377,6 +377,34 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_that_comes_later_than_an_ear_is_patient_is_missed() {
+        let hear = |patience: Duration| {
+            let mut ear = Ear::new(Codec::Pcmu, Duration::ZERO).patient_for(patience);
+            ear.get_ready();
+            ear.said(Sweep::Rising, 0);
+            let silence = [0; 60 * FRAME];
+            let samples: Vec<i16> = silence
+                .into_iter()
+                .chain(Sweep::Rising.samples(RATE))
+                .collect();
+            for (n, pcm) in (0u64..).zip(samples.chunks(FRAME)) {
+                let payload: Vec<u8> = pcm
+                    .iter()
+                    .map(|sample| super::super::recording::mu_law(*sample))
+                    .collect();
+                ear.packet(n * FRAME as u64, &payload, n * FRAME_NANOS);
+            }
+            ear.packet(70 * FRAME as u64, &[0xff; FRAME], 70 * FRAME_NANOS);
+            std::iter::from_fn(|| ear.outcome()).collect::<Vec<_>>()
+        };
+        // It comes after 1.2 s.
+        assert_eq!(hear(Duration::from_secs(1)), [Outcome::Missed]);
+        assert_eq!(hear(Duration::from_secs(2)), [Outcome::Heard(1_200 * MS)]);
+        // There is no more patience than until the same mark is said again.
+        assert_eq!(hear(Duration::MAX), [Outcome::Heard(1_200 * MS)]);
+    }
+
+    #[test]
     fn what_an_echo_waits_on_purpose_is_subtracted() {
         let mut ear = Ear::new(Codec::Pcmu, ECHO_DELAY);
         ear.get_ready();

@@ -56,7 +56,8 @@ pub struct LoadPlan {
     pub ramp: f64,
     /// How long each lasts, set-up included; or how long they last on average, see [`Lengths`](super::schedule::Lengths).
     pub hold: Duration,
-    /// How long calls take to settle after the last one was placed.
+    /// How long calls take to settle after the last one was placed. What clients say before their channel is open an echo holds back, and lags behind until their first
+    /// pause: where marks count, five seconds, or [`Manner::after_channel`].
     pub settle: Duration,
     /// What clients offer.
     pub codec: Codec,
@@ -132,6 +133,8 @@ pub fn run_beside(
         })
     };
     let schedule = Arc::new(Schedule::new(plan));
+    let millis = schedule.ends().as_millis() as u64;
+    progress.millis.store(millis, Relaxed);
     progress.calls.store(schedule.calls().len() as u64, Relaxed);
     let look =
         || -> io::Result<Vec<Held>> { plan.watch.iter().map(|pid| watch::look(*pid)).collect() };

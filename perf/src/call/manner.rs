@@ -30,6 +30,8 @@ pub struct Manner {
     pub echo: Option<Duration>,
     /// How long each mark is listened for, at most [`PATIENCE`].
     pub patience: Duration,
+    /// Clients begin to speak when their channel is open, and not before: an echo has nothing to hold back then, which it would go on lagging behind.
+    pub after_channel: bool,
     /// The clients' sockets.
     pub sockets: Sharing,
 }
@@ -62,6 +64,7 @@ impl Default for Manner {
             speech: None,
             echo: Some(ECHO_DELAY),
             patience: PATIENCE,
+            after_channel: false,
             sockets: Sharing::Shared,
         }
     }

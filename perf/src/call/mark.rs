@@ -96,13 +96,20 @@ impl Sweep {
     }
 }
 
-/// The inner product, in eight sums: the compiler may add those at once, but must not reorder one.
+/// The inner product, in eight sums: the compiler may add those at once, but must not reorder one. Plain loops, which are fast also where nothing is optimised:
+/// most of what an ear costs is here.
 fn dot(a: &[f32; LENGTH], b: &[f32; LENGTH]) -> f32 {
-    let mut sums = [0.0; 8];
-    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-            *sum += a * b;
+    const LANES: usize = 8;
+    const { assert!(LENGTH.is_multiple_of(LANES)) };
+    let mut sums = [0.0; LANES];
+    let mut at = 0;
+    while at < LENGTH {
+        let mut lane = 0;
+        while lane < LANES {
+            sums[lane] += a[at + lane] * b[at + lane];
+            lane += 1;
         }
+        at += LANES;
     }
     sums.iter().sum()
 }

@@ -1,5 +1,7 @@
 //! How bad calls may be: what a number of calls is held against before it counts as carried. Pure.
 
+use std::fmt::{self, Display};
+
 use serde::{Deserialize, Serialize};
 
 /// From this share of its processor on, the generator is what limits.
@@ -10,26 +12,34 @@ pub const GENERATOR_BUSY: f64 = 0.95;
 pub struct Tolerance {
     /// How long a sound may take from a caller's mouth through the answerer back to the caller's ear, the answerer's own delay apart, in
     /// milliseconds: the 99th percentile.
-    #[arg(long, default_value_t = Self::default().mouth_to_ear_p99_ms, value_name = "MS")]
+    #[arg(long, default_value_t = Self::default().mouth_to_ear_p99_ms, value_name = "MS", value_parser = limit)]
     pub mouth_to_ear_p99_ms: f64,
     /// How much later than the earliest packets may come, in milliseconds, by their timestamps: the 99th percentile. A frame is 20.
-    #[arg(long, default_value_t = Self::default().lateness_p99_ms, value_name = "MS")]
+    #[arg(long, default_value_t = Self::default().lateness_p99_ms, value_name = "MS", value_parser = limit)]
     pub lateness_p99_ms: f64,
     /// How long a call may take from the request until DTLS is up, in milliseconds: the 99th percentile.
-    #[arg(long, default_value_t = Self::default().set_up_p99_ms, value_name = "MS")]
+    #[arg(long, default_value_t = Self::default().set_up_p99_ms, value_name = "MS", value_parser = limit)]
     pub set_up_p99_ms: f64,
     /// How long signaling alone may take to answer, in milliseconds: the 99th percentile.
-    #[arg(long, default_value_t = Self::default().answer_p99_ms, value_name = "MS")]
+    #[arg(long, default_value_t = Self::default().answer_p99_ms, value_name = "MS", value_parser = limit)]
     pub answer_p99_ms: f64,
     /// Gaps above 60 ms between packets that follow each other, for each hundred calls.
-    #[arg(long, default_value_t = Self::default().gaps_per_hundred, value_name = "COUNT")]
+    #[arg(long, default_value_t = Self::default().gaps_per_hundred, value_name = "COUNT", value_parser = limit)]
     pub gaps_per_hundred: f64,
     /// The share of packets that may be lost.
-    #[arg(long, default_value_t = Self::default().lost, value_name = "SHARE")]
+    #[arg(long, default_value_t = Self::default().lost, value_name = "SHARE", value_parser = limit)]
     pub lost: f64,
     /// The share of calls that may fail: one in a hundred may be late for the party.
-    #[arg(long, default_value_t = Self::default().failed, value_name = "SHARE")]
+    #[arg(long, default_value_t = Self::default().failed, value_name = "SHARE", value_parser = limit)]
     pub failed: f64,
+}
+
+/// A limit as a flag has it.
+fn limit(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(limit) if limit >= 0.0 && limit.is_finite() => Ok(limit),
+        _ => Err("give a number that is not negative".to_owned()),
+    }
 }
 
 impl Default for Tolerance {
@@ -43,6 +53,23 @@ impl Default for Tolerance {
             lost: 0.001,
             failed: 0.01,
         }
+    }
+}
+
+impl Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "calls keep to: mouth-to-ear {} ms, set-up {} ms, lateness {} ms, signaling's answer {} ms (99th percentiles), {} gaps above 60 ms in a \
+             hundred calls, {} % of packets lost, {} % of calls failed",
+            self.mouth_to_ear_p99_ms,
+            self.set_up_p99_ms,
+            self.lateness_p99_ms,
+            self.answer_p99_ms,
+            self.gaps_per_hundred,
+            100.0 * self.lost,
+            100.0 * self.failed
+        )
     }
 }
 

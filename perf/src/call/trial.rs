@@ -25,9 +25,6 @@ pub const RAMP: f64 = 60.0;
 /// How long a caller listens for its own voice. Only some are echoed, and what comes later than this is beyond any limit.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long calls settle.
-const SETTLE: Duration = Duration::from_secs(2);
-
 /// What is to be done for each call.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, clap::ValueEnum,
@@ -103,6 +100,8 @@ pub struct Bench {
     pub directory: PathBuf,
     /// The processor that all programs under test run on.
     pub processor: usize,
+    /// How long calls settle after the last one was placed, before it counts.
+    pub settle: Duration,
 }
 
 /// Who takes part on the servers' side.
@@ -130,6 +129,7 @@ pub struct Served {
     pub stack: Stack,
     work: Work,
     service: Service,
+    settle: Duration,
     /// What the answerer waits on purpose, where it gives callers their own audio back.
     echo: Option<Duration>,
     // After the stack: it ends when nobody asks any more.
@@ -177,6 +177,7 @@ impl Served {
             stack,
             work,
             service,
+            settle: bench.settle,
             echo: match (work, answerer) {
                 (Work::Silent, _) | (_, Answerer::Speaks) => None,
                 (Work::Echo, _) => Some(ECHO_DELAY),
@@ -199,23 +200,32 @@ impl Served {
             manner: Manner {
                 echo: self.echo,
                 patience: PATIENCE,
+                // What was said before a model server was there would come back late for ever.
+                after_channel: self.echo.is_some(),
                 ..Manner::default()
             },
-            ..held(desk, way, self.work.codec(), calls, counted)
+            ..held(desk, way, self.work.codec(), calls, self.settle, counted)
         }
     }
 }
 
-/// So many calls that are all up for as long as it counts. Nobody is watched, and nobody listens for itself.
+/// So many calls that are all up while they settle, and then for as long as it counts. Nobody is watched, and nobody listens for itself.
 #[must_use]
-pub fn held(desk: Desk, way: Way, codec: Codec, calls: u32, counted: Duration) -> LoadPlan {
+pub fn held(
+    desk: Desk,
+    way: Way,
+    codec: Codec,
+    calls: u32,
+    settle: Duration,
+    counted: Duration,
+) -> LoadPlan {
     LoadPlan {
         desk,
         way,
         calls,
         ramp: RAMP,
-        hold: Duration::from_secs_f64(f64::from(calls) / RAMP) + SETTLE + counted,
-        settle: SETTLE,
+        hold: Duration::from_secs_f64(f64::from(calls) / RAMP) + settle + counted,
+        settle,
         codec,
         silent: false,
         ending: Ending::Close,
