@@ -129,6 +129,8 @@ enum Ask {
         offer: String,
     },
     HangUp(CallName),
+    /// Answered at once by who can ask.
+    Ready(mpsc::Sender<()>),
 }
 
 /// Asks for calls, and takes the answers.
@@ -166,6 +168,14 @@ impl Placer {
             thread: Some(thread),
             waiting: 0,
         })
+    }
+
+    /// Waits until calls can be placed: the HTTP client is made, which takes some milliseconds. No connection is.
+    pub fn wait_until_ready(&self) {
+        let (tell, told) = mpsc::channel();
+        self.ask(Ask::Ready(tell));
+        // Nobody tells when the thread has ended: then nothing can be asked, and whoever asks will hear of it.
+        let _ = told.recv();
     }
 
     /// Places a call. [`Placer::take`] says what came of it.
@@ -273,6 +283,11 @@ async fn serve(
                     if let Ok(clerk) = clerk {
                         clerk.hang_up(&call).await;
                     }
+                    None
+                }
+                (Ask::Ready(ready), _) => {
+                    // Whoever asked may have gone.
+                    let _ = ready.send(());
                     None
                 }
             };

@@ -70,6 +70,7 @@ impl Caller {
         self.calls += 1;
         if self.plan.connection == Connection::Cold {
             self.placer = Placer::start(self.plan.callee.desk.clone()).map_err(words)?;
+            self.placer.wait_until_ready();
         }
         let (mut opening, offer) = Opening::offer(
             &self.plan.identity,

@@ -3,8 +3,9 @@
 //! It is [`crate::call::client::Client`]'s sibling: that one holds calls, this one may offer no channel, or one whose handshake is in the
 //! offer, and looks at the first packet each way.
 //!
-//! What a browser does, and this does not: browsers nominate with their first check, where this one nominates when a check was answered; and
-//! browsers send the first SCTP packet from either side of DTLS, where here the client of DTLS does.
+//! What a browser does, and this does not: browsers nominate a pair with their first check, where this one nominates when a check was answered,
+//! which costs no round trip because it is in time for DTLS; and browsers send the channel's opening with the third packet of SCTP's handshake,
+//! where this one waits for the fourth: its channel opens a round trip later than theirs, where SCTP shakes hands.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
