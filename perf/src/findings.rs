@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// What a file of results is about.
@@ -314,6 +314,11 @@ impl Source {
             error: error.to_owned(),
         }
     }
+}
+
+/// Reads a number that may be none: where a program wrote infinity or worse, JSON has `null`. It has no place in a chart then.
+pub(crate) fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// What all of these say, each once.

@@ -22,7 +22,7 @@
 //! | [`hold`] | calls that are held while something fails, and what their clients hear of it |
 //! | [`impair`] | a link of any length between two interfaces |
 //! | [`pauses`], [`orders`], [`lines`], [`clock`] | what these two and the model server have in common |
-//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`], [`setup::world`], `drops` | system calls: all `unsafe` of this crate |
+//! | [`mmsg`], [`readable`], [`impair::link`], [`signal`], [`counters`], `drops`, [`setup::world`] | system calls: all `unsafe` of this crate |
 
 pub mod asking;
 pub mod asking_report;

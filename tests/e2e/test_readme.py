@@ -75,6 +75,15 @@ def test_the_report_and_the_figures_of_the_readme_are_those_of_the_results(binar
     assert page.read_text() == (REPOSITORY / "perf/results/report.html").read_text(), again
 
 
+def test_the_plan_of_the_readme_can_be_made_from_the_results(binaries: Path) -> None:
+    command = re.search(r"^target/release/perf (plan .*)$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    assert command is not None
+    plan = subprocess.run(
+        [binaries / "perf", *command[1].split(), "--json"], cwd=REPOSITORY, check=True, capture_output=True
+    )
+    assert len(json.loads(plan.stdout)["regions"]) == 3
+
+
 def test_the_ratios_of_the_architecture_are_those_of_the_results() -> None:
     results = json.loads((REPOSITORY / "perf/results/relay.json").read_text())
     musts = {target["name"]: target["must"] for target in results["targets"]}
@@ -112,5 +121,5 @@ def test_all_figures_that_the_readme_says_were_measured_stand_in_its_table() -> 
     # Commands and their flags, links and the picture say nothing that was measured.
     for other in (re.escape(table[0]), r"```.*?```", r"`[^`]*`", r"<picture>.*?</picture>", r"\]\([^)]*\)"):
         text = re.sub(other, " ", text, flags=re.DOTALL)
-    # How many packets a second a flow of a load has.
-    assert re.findall(r"\d[\d.,]*", text) == ["50"]
+    # How many packets a second a flow of a load has, and a status that a command exits with.
+    assert re.findall(r"\d[\d.,]*", text) == ["50", "1"]

@@ -11,7 +11,7 @@ use super::chart::{
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
 use crate::call::results::{BEYOND_ENGINE, WANTED_SHARE};
-use crate::findings::{FindingsError, Source};
+use crate::findings::{FindingsError, Source, or_none};
 
 /// Of a file of whole calls, what the page shows.
 #[derive(Deserialize)]
@@ -42,8 +42,11 @@ fn alone() -> String {
 #[derive(Deserialize)]
 struct Step {
     calls: f64,
+    #[serde(deserialize_with = "or_none")]
     lateness_p99_ms: f64,
+    #[serde(deserialize_with = "or_none")]
     micros_per_call_second: f64,
+    #[serde(deserialize_with = "or_none")]
     busy: f64,
 }
 
@@ -89,6 +92,7 @@ struct Program {
     name: String,
     before: Usage,
     after: Usage,
+    #[serde(deserialize_with = "or_none")]
     bytes_per_call: f64,
 }
 

@@ -12,7 +12,7 @@ use super::chart::{
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
 use super::ratios::NAMES;
-use crate::findings::{FindingsError, Source};
+use crate::findings::{FindingsError, Source, or_none};
 use crate::report::HALF_OF_SINGLE;
 
 /// Of a file of the relay's results, what the page shows.
@@ -48,6 +48,7 @@ struct Asked {
 #[derive(Deserialize)]
 struct CaseCost {
     program: String,
+    #[serde(deserialize_with = "or_none")]
     nanos: f64,
 }
 
@@ -68,6 +69,7 @@ struct Flows {
 
 #[derive(Deserialize)]
 struct Nanos {
+    #[serde(deserialize_with = "or_none")]
     nanos: f64,
 }
 
@@ -103,6 +105,7 @@ struct Quantiles {
 struct Flood {
     junk: String,
     rate: f64,
+    #[serde(deserialize_with = "or_none")]
     nanos: f64,
     lost_up: f64,
     lost_down: f64,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::chart::{Axis, Drawn, Figure, Legend, Scale, Series, Table, lines};
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
-use crate::findings::{FindingsError, Source};
+use crate::findings::{FindingsError, Source, or_none};
 
 /// Of a file of signaling's results, what the page shows.
 #[derive(Deserialize)]
@@ -23,7 +23,9 @@ struct Load {
     due: Option<f64>,
     connects: bool,
     per_second: f64,
+    #[serde(deserialize_with = "or_none")]
     micros: f64,
+    #[serde(deserialize_with = "or_none")]
     busy: f64,
     latency: Quantiles,
 }

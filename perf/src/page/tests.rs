@@ -23,7 +23,7 @@ fn sample(kind: Kind, text: &str) -> Source {
             "floods": [{{"junk": "{text}", "rate": 1.0, "nanos": 1.0, "lost_up": 0.0, "lost_down": 0.0}}], "missing": ["{text}"]"#
         ),
         Kind::Calls => format!(
-            r#""capacity": [{{"work": "{text}", "calls": 60, "limit": "{text}", "steps": [{{"calls": 60, "lateness_p99_ms": 6.0, "micros_per_call_second": 2400.0, "busy": 0.5}}],
+            r#""capacity": [{{"work": "{text}", "calls": 60, "limit": "{text}", "steps": [{{"calls": 90, "lateness_p99_ms": null, "micros_per_call_second": null, "busy": 0.9}}, {{"calls": 60, "lateness_p99_ms": 6.0, "micros_per_call_second": 2400.0, "busy": 0.5}}],
             "profile": {{"samples": 1, "shares": {{"kernel": 0.5, "{text}": 0.5}}, "rest": []}}}}],
             "memory": {{"sessions": 10, "bytes_per_session": 146000, "engine_bytes": 65000}},
             "churn": {{"report": {{"calls": 10, "connected": 10, "ramp": 100.0, "set_up": {{"answer": {quantiles}}}}}, "left": [0, 0],

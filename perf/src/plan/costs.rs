@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::findings::{Findings, FindingsError, Kind, Source};
+use crate::findings::{Findings, FindingsError, Kind, Source, or_none};
 
 /// A measured figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -118,13 +118,17 @@ struct Cost {
 #[derive(Deserialize)]
 struct Sample {
     load: f64,
+    #[serde(deserialize_with = "or_none")]
     micros_per_second: f64,
 }
 
 #[derive(Deserialize)]
 struct Line {
+    #[serde(deserialize_with = "or_none")]
     fixed: f64,
+    #[serde(deserialize_with = "or_none")]
     each: f64,
+    #[serde(deserialize_with = "or_none")]
     explained: f64,
 }
 
@@ -147,6 +151,7 @@ struct Worked {
 #[derive(Deserialize)]
 struct Step {
     calls: f64,
+    #[serde(deserialize_with = "or_none")]
     bytes_per_call: f64,
 }
 
@@ -158,6 +163,7 @@ struct Relay {
 
 #[derive(Deserialize)]
 struct Case {
+    #[serde(deserialize_with = "or_none")]
     nanos: f64,
     #[serde(default)]
     passes: Vec<Pass>,

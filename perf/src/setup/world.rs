@@ -98,7 +98,8 @@ impl World {
     /// # Errors
     /// This is not root, or `ip` is missing; the message says which.
     pub fn make() -> io::Result<Self> {
-        let name = |part: &str| format!("firsthop-setup-{}-{part}", std::process::id());
+        // As the end-to-end tests name theirs: whoever clears stale ones away sees that this process is there.
+        let name = |part: &str| format!("firsthop-{}-setup-{part}", std::process::id());
         let middle = Host::make(name("middle"))?;
         let client = Host::make(name("client"))?;
         let server = Host::make(name("server"))?;
