@@ -33,6 +33,11 @@ fn a_live_call_tells_how_it_stands_and_none_of_its_secrets() {
     relay.client.speaking = true;
     relay.client.next_frame = Some(Instant::now());
     relay.until("echo", |relay| relay.client.heard.loud() > 30);
+    // What was sent is counted now and then.
+    relay.until("a count of what was sent", |_| {
+        let (_, call, _) = ask(&signaling, &process, "77");
+        number(&call["audio"]["packets_out"]) > 30
+    });
 
     let (status, call, body) = ask(&signaling, &process, "77");
     assert_eq!(status, 200, "{body}");
