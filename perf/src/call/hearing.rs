@@ -100,7 +100,9 @@ impl Heard {
                 from_voice,
                 from_event,
             }) => {
-                record(&mut self.barge_in, from_voice);
+                if let Some(from_voice) = from_voice {
+                    record(&mut self.barge_in, from_voice);
+                }
                 record(&mut self.barge_in_from_event, from_event);
             }
         }

@@ -23,8 +23,8 @@ const VOICE_NANOS: u64 = 3_000_000_000;
 /// How long the server spoke on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interrupted {
-    /// From when the client began to speak, or if that is not known from the event.
-    pub from_voice: u64,
+    /// From when the client began to speak; nothing when that was too long ago to be what was heard.
+    pub from_voice: Option<u64>,
     /// From the event by which the server said that it hears the client; nothing when it was quiet before.
     pub from_event: u64,
 }
@@ -42,7 +42,7 @@ pub struct Interruptions {
 
 /// The client speaks over the server.
 struct Open {
-    voice: u64,
+    voice: Option<u64>,
     event: u64,
     /// The last sound.
     last: u64,
@@ -99,7 +99,7 @@ impl Interruptions {
             "input_audio_buffer.speech_started" if self.playing => {
                 self.close();
                 let recent = |at: &u64| *at <= at_nanos && at_nanos - *at <= VOICE_NANOS;
-                let voice = self.voice.filter(recent).unwrap_or(at_nanos);
+                let voice = self.voice.filter(recent);
                 self.open = Decoder::new(self.codec).map(|decoder| Open {
                     voice,
                     event: at_nanos,
@@ -140,7 +140,7 @@ impl Interruptions {
         self.ended = self.ended.take().or_else(|| {
             let open = self.open.take().filter(|open| open.cut)?;
             Some(Interrupted {
-                from_voice: open.last.saturating_sub(open.voice),
+                from_voice: open.voice.map(|voice| open.last - voice),
                 from_event: open.last - open.event,
             })
         });
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(talk.0.ended(), None);
         talk.packets(false, 1_080..1_280);
         let expected = Interrupted {
-            from_voice: 160 * MS,
+            from_voice: Some(160 * MS),
             from_event: 60 * MS,
         };
         assert_eq!(talk.0.ended(), Some(expected));
@@ -204,7 +204,7 @@ mod tests {
         talk.event("output_audio_buffer.cleared", 6_090);
         talk.event("output_audio_buffer.started", 7_000);
         let expected = Interrupted {
-            from_voice: 80 * MS,
+            from_voice: None,
             from_event: 80 * MS,
         };
         assert_eq!(talk.0.ended(), Some(expected));

@@ -291,7 +291,7 @@ impl CallReport {
             marks_missed: part.heard.marks_missed,
             barge_in: Spread::of(&part.heard.barge_in),
             barge_in_from_event: Spread::of(&part.heard.barge_in_from_event),
-            barge_ins: part.heard.barge_in.len(),
+            barge_ins: part.heard.barge_in_from_event.len(),
             generator_busy: part.busy,
             generator_lost: part.refused,
             watched: Vec::new(),
