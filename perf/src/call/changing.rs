@@ -84,6 +84,8 @@ impl Caller {
                 let taken = call.client.accept(&answered.sdp, now, &mut send);
                 taken.map_err(|error| error.to_string())
             }
+            // It was hung up meanwhile, and what was asked is for a call that is no more.
+            Err(_) if call.closing.is_some() => return,
             Err(error) => {
                 call.client.leave(now, &mut send);
                 Err(format!("ICE restart: {error}"))
