@@ -114,7 +114,7 @@ fn start(plan: &CostPlan, work: Work) -> std::io::Result<Served> {
 
 /// So many short calls a second, that say nothing and are hung up.
 fn set_ups(served: &Served, rate: u32, counted: Duration) -> LoadPlan {
-    let calls = (f64::from(rate) * counted.as_secs_f64()).ceil() as u32;
+    let calls = how_many(rate, counted);
     LoadPlan {
         ramp: f64::from(rate),
         hold: SHORT,
@@ -122,6 +122,13 @@ fn set_ups(served: &Served, rate: u32, counted: Duration) -> LoadPlan {
         ending: Ending::HangUp,
         ..served.calls(calls, counted)
     }
+}
+
+/// As many as are placed while it counts; but for longer than each lasts, so that they are never all up at once, and all that they take from the first to the
+/// last counts.
+fn how_many(rate: u32, counted: Duration) -> u32 {
+    let placing = counted.max(2 * SHORT).as_secs_f64();
+    (f64::from(rate) * placing).ceil() as u32 + 1
 }
 
 /// What a program used under a load; nothing when it was not watched.
@@ -144,7 +151,30 @@ fn fitted(kind: Kind, samples: [Vec<Sample>; PROGRAMS.len()]) -> impl Iterator<I
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::tests::plan;
     use super::*;
+
+    #[test]
+    fn all_that_short_calls_take_counts_from_the_first_to_the_last() {
+        for rate in [1, 5, 15, 200] {
+            for counted in [0.0, 1.5, 3.0, 20.0] {
+                let calls = how_many(rate, Duration::from_secs_f64(counted));
+                let schedule = Schedule::new(&LoadPlan {
+                    hold: SHORT,
+                    settle: Duration::ZERO,
+                    ..plan(calls, rate.into(), 1)
+                });
+                let (from, to) = schedule.window();
+                assert_eq!(
+                    (from, to),
+                    (Duration::ZERO, schedule.ends()),
+                    "{rate} {counted}"
+                );
+                let all = f64::from(calls) * SHORT.as_secs_f64() / to.as_secs_f64();
+                assert!((schedule.calls_at_once() - all).abs() < 1e-6);
+            }
+        }
+    }
 
     #[test]
     fn sizes_are_those_that_fit_and_the_most_that_does() {
