@@ -290,9 +290,13 @@ impl Costs {
         })?;
         let transceiver_calls = for_works(|work| {
             let what = format!("calls on a core of a transceiver, {}", words(work));
-            let by_both = capacity.figure(&what, "calls", |capacity| capacity.calls(work));
+            let kept = capacity.figure(&what, "calls", |capacity| capacity.kept(work));
+            let by_time = || {
+                let what = format!("{what}, by its time alone");
+                capacity.figure(&what, "calls", |capacity| capacity.by_time(work))
+            };
             let alone = || calls.figure(&what, "calls", |calls| Some(calls.of(work)?.calls));
-            needed(by_both.or_else(alone), &what, Kind::Capacity)
+            needed(kept.or_else(by_time).or_else(alone), &what, Kind::Capacity)
         })?;
         let transceiver_bytes = for_works(|work| {
             let what = format!("memory of a transceiver for a call, {}", words(work));
@@ -389,21 +393,21 @@ impl Capacity {
         Some(self.cost(program, kind)?.processor.each)
     }
 
-    /// How many calls a core of a transceiver carries: as many as keep to the limits, and never more than its time allows. Where the generator
-    /// gave first, or the search ended, the line alone says it.
-    fn calls(&self, work: &str) -> Option<f64> {
-        let time = self.each("transceiver", work).map(|each| 1e6 / each);
+    /// How many calls a core of a transceiver carries: as many as keep to the limits, and never more than its time allows. Nothing where none
+    /// did, where the search ended before a limit was met, or where the generator met one first.
+    fn kept(&self, work: &str) -> Option<f64> {
         let named = |one: &&Carried| one.service == "transceiver" && one.work == work;
-        let carried = self.carried.iter().find(named);
-        let kept = carried.filter(|one| {
-            one.gives_first
-                .as_deref()
-                .is_some_and(|first| first != "the generator")
-        });
-        match (kept.map(|one| one.per_core), time) {
-            (Some(kept), Some(time)) => Some(kept.min(time)),
-            (kept, time) => kept.or(time).or(carried.map(|one| one.per_core)),
-        }
+        let carried = self.carried.iter().find(named)?;
+        let first = carried.gives_first.as_deref()?;
+        let kept =
+            (first != "the generator" && carried.per_core > 0.0).then_some(carried.per_core)?;
+        Some(self.by_time(work).map_or(kept, |time| kept.min(time)))
+    }
+
+    /// How many a core has the time for, by the fitted line.
+    fn by_time(&self, work: &str) -> Option<f64> {
+        let each = self.each("transceiver", work)?;
+        (each > 0.0).then_some(1e6 / each)
     }
 
     fn fitted(&self) -> Vec<Fitted> {

@@ -176,6 +176,17 @@ fn a_limit_of_the_generator_is_no_limit_of_the_transceiver() {
     assert_eq!(of("gaps"), 300.0);
     // By the fitted line alone: 2 ms of a second each.
     assert_eq!(of("the generator"), 500.0);
+    let by_time = costs(vec![
+        relay(),
+        signaling(),
+        calls(),
+        capacity("the generator"),
+    ]);
+    assert!(
+        by_time.transceiver_calls[0]
+            .what
+            .ends_with("by its time alone")
+    );
 }
 
 #[test]
