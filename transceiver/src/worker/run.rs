@@ -1,15 +1,18 @@
 //! A worker's thread: a single-threaded runtime, pinned, that feeds the core in bounded turns.
 
-use std::future::pending;
+use std::future::{Future as _, poll_fn};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{Hop, SessionId};
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Sleep;
 
 use super::command::Command;
 use super::core::{Core, Shared};
@@ -92,6 +95,8 @@ fn watched(
 enum Wake {
     Socket,
     Timer,
+    /// One of the three that [`look`] tells apart.
+    Change,
     Command(Option<Command>),
     Shared,
     Backend(SessionId),
@@ -108,11 +113,13 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         mut wakes,
         mut connections,
         mut drain,
-        mut stop,
+        stop,
         stats,
         ..
     } = worker;
     let socket = tokio::net::UdpSocket::from_std(socket)?;
+    let mut changes = changes(shared.clone(), drain.clone(), stop.clone());
+    let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
     let mut batch = ReceiveBatch::default();
     let mut meminfo_at = Instant::now();
     let mut busy = false;
@@ -123,8 +130,11 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             tokio::task::yield_now().await;
             look(&shared, &drain, &stop)
         } else {
-            let changes = (&mut shared, &mut drain, &mut stop);
-            wait(&core, &socket, &mut commands, &mut wakes, changes).await
+            let inputs = (&mut changes, &mut commands, &mut wakes);
+            match wait(core.deadline(), sleep.as_mut(), &socket, inputs).await {
+                Wake::Change => look(&shared, &drain, &stop),
+                wake => wake,
+            }
         };
         busy = false;
         let now = Instant::now();
@@ -141,7 +151,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Wake::Command(Some(command)) => core.command(command, now),
             Wake::Backend(session) => core.wake(session, now),
             // The control server has gone: so will the stop signal come.
-            Wake::Command(None) | Wake::Socket | Wake::Timer => {}
+            Wake::Command(None) | Wake::Change | Wake::Socket | Wake::Timer => {}
         }
         for _ in 1..limits::COMMANDS_PER_TURN {
             match commands.try_recv() {
@@ -233,37 +243,68 @@ fn look(
     }
 }
 
+/// Waits until there is something to do.
+///
+/// What it waits with lives as long as the worker: a turn may be for one packet, and to make and register all this anew costs more.
 async fn wait(
-    core: &Core,
+    deadline: Option<Instant>,
+    mut sleep: Pin<&mut Sleep>,
     socket: &tokio::net::UdpSocket,
-    commands: &mut mpsc::Receiver<Command>,
-    wakes: &mut mpsc::UnboundedReceiver<SessionId>,
-    (shared, drain, stop): (
-        &mut watch::Receiver<Shared>,
-        &mut watch::Receiver<Option<Instant>>,
-        &mut watch::Receiver<bool>,
+    (changes, commands, wakes): (
+        &mut mpsc::Receiver<()>,
+        &mut mpsc::Receiver<Command>,
+        &mut mpsc::UnboundedReceiver<SessionId>,
     ),
 ) -> Wake {
-    let timer = async {
-        match core.deadline() {
-            Some(at) => tokio::time::sleep_until(at.into()).await,
-            None => pending().await,
+    poll_fn(|cx| {
+        if changes.poll_recv(cx).is_ready() {
+            return Poll::Ready(Wake::Change);
         }
-    };
-    tokio::select! {
-        biased;
-        stopped = stop.wait_for(|stop| *stop) => {
-            // A closed channel means that the main thread has gone.
-            let _ = stopped;
-            Wake::Stop
+        if let Some(at) = deadline.map(Into::into) {
+            if sleep.deadline() != at {
+                sleep.as_mut().reset(at);
+            }
+            if sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Wake::Timer);
+            }
         }
-        Ok(()) = shared.changed() => Wake::Shared,
-        Ok(()) = drain.changed() => Wake::Drain,
-        () = timer => Wake::Timer,
-        command = commands.recv(), if !commands.is_closed() => Wake::Command(command),
-        Some(session) = wakes.recv() => Wake::Backend(session),
-        _ = socket.readable() => Wake::Socket,
-    }
+        if !commands.is_closed()
+            && let Poll::Ready(command) = commands.poll_recv(cx)
+        {
+            return Poll::Ready(Wake::Command(command));
+        }
+        if let Poll::Ready(Some(session)) = wakes.poll_recv(cx) {
+            return Poll::Ready(Wake::Backend(session));
+        }
+        socket.poll_recv_ready(cx).map(|_| Wake::Socket)
+    })
+    .await
+}
+
+/// Tells of new keys and fleets, of a drain and of the end, by an empty message: [`look`] says which it was.
+///
+/// They are rare, and to look for each in every turn is not cheap: a task of its own waits for them.
+fn changes(
+    mut shared: watch::Receiver<Shared>,
+    mut drain: watch::Receiver<Option<Instant>>,
+    mut stop: watch::Receiver<bool>,
+) -> mpsc::Receiver<()> {
+    let (tell, changes) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut stops = false;
+        while !stops {
+            tokio::select! {
+                // A closed channel means that the main thread has gone.
+                _ = stop.wait_for(|stop| *stop) => stops = true,
+                Ok(()) = shared.changed() => {}
+                Ok(()) = drain.changed() => {}
+            }
+            if tell.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    changes
 }
 
 fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
