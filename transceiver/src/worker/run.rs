@@ -1,6 +1,7 @@
 //! A worker's thread: a single-threaded runtime, pinned, that feeds the core in bounded turns.
 
 use std::future::{Future as _, poll_fn};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -168,7 +169,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
 
         // 5. One batch from the socket.
         let fd = socket.as_raw_fd();
-        match socket.try_io(Interest::READABLE, || batch.receive(fd)) {
+        match receive(&socket, &mut batch) {
             Ok(count) => {
                 let now = Instant::now();
                 for (from, bytes) in batch.datagrams() {
@@ -179,7 +180,6 @@ async fn run(worker: Worker) -> std::io::Result<()> {
                 }
                 busy |= count == limits::DATAGRAMS_PER_TURN;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // A relay that is down answers with ICMP, which shows up here: nothing is wrong with the socket.
             Err(_) => core.counters().receive_errors += 1,
         }
@@ -204,6 +204,27 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     drop(core);
     let _ = tokio::time::timeout(2 * limits::BACKEND_GOODBYE, connections.recv()).await;
     Ok(())
+}
+
+/// Takes a batch from the socket, and returns how many datagrams that is; nothing where there is none.
+///
+/// A batch that is not full has emptied the socket. The runtime is told so: it would have the next turn look again, for nothing, after
+/// each batch. What arrives meanwhile makes the socket readable anew.
+fn receive(socket: &tokio::net::UdpSocket, batch: &mut ReceiveBatch) -> std::io::Result<usize> {
+    let mut received = Ok(0);
+    // An error of the runtime's own is that the socket is not readable.
+    let _ = socket.try_io(Interest::READABLE, || {
+        received = batch.receive(socket.as_raw_fd());
+        match &received {
+            Ok(limits::DATAGRAMS_PER_TURN) => Ok(()),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Ok(()),
+            _ => Err(ErrorKind::WouldBlock.into()),
+        }
+    });
+    match received {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        received => received,
+    }
 }
 
 /// Serves wakes, a bounded number; returns whether that were all.
@@ -367,6 +388,35 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         drop(stop);
         assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
+    }
+
+    #[test]
+    fn a_batch_that_empties_the_socket_says_so_and_what_comes_later_is_seen() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await;
+            let socket = socket.expect("a socket");
+            let to = socket.local_addr().expect("an address");
+            let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            let mut batch = ReceiveBatch::default();
+            for sent in [3, limits::DATAGRAMS_PER_TURN + 1] {
+                for _ in 0..sent {
+                    sender.send_to(b"x", to).expect("sent");
+                }
+                let mut received = 0;
+                while received < sent {
+                    socket.readable().await.expect("readable");
+                    received += receive(&socket, &mut batch).expect("a batch");
+                }
+                // Were it still taken to be readable, this would be called.
+                let looked = socket.try_io(Interest::READABLE, || Ok(()));
+                let unread = looked.map_err(|error| error.kind());
+                assert_eq!(unread, Err(ErrorKind::WouldBlock));
+            }
+        });
     }
 
     #[test]
