@@ -96,6 +96,10 @@ pub struct Playout {
     rate: u32,
     /// Ticks of the timestamp per second.
     clock_rate: u32,
+    /// Samples that the queue takes.
+    capacity: usize,
+    /// Samples in a frame.
+    frame: usize,
     samples: VecDeque<i16>,
     /// Whose samples are queued, in order: lengths sum up to `samples.len()`.
     runs: VecDeque<Run>,
@@ -148,6 +152,8 @@ impl Playout {
             settings,
             rate,
             clock_rate,
+            capacity: samples_in(settings.capacity, rate),
+            frame: samples_in(FRAME_TIME, rate),
             samples: VecDeque::new(),
             runs: VecDeque::new(),
             ledger: Ledger::new(rate),
@@ -175,8 +181,7 @@ impl Playout {
         if !self.ledger.has_room() {
             return 0;
         }
-        self.samples_in(self.settings.capacity)
-            .saturating_sub(self.samples.len())
+        self.capacity.saturating_sub(self.samples.len())
     }
 
     /// Queues the beginning of `pcm` as far as it fits, and returns how many samples that was. Offer the rest again later.
@@ -224,7 +229,7 @@ impl Playout {
     pub fn clear(&mut self) {
         let playing = matches!(self.phase, Phase::Running { silence: None, .. });
         if playing && self.fade.is_empty() {
-            let length = self.samples_in(FADE);
+            let length = samples_in(FADE, self.rate);
             let faded = self.samples.iter().take(length).enumerate();
             self.fade = faded
                 .map(|(i, &s)| (i32::from(s) * (length - i) as i32 / length as i32) as i16)
@@ -326,7 +331,7 @@ impl Playout {
         match self.phase {
             _ if self.samples.is_empty() || !self.fade.is_empty() => false,
             Phase::Running { silence: None, .. } => {
-                self.samples.len() >= self.frame() || self.complete()
+                self.samples.len() >= self.frame || self.complete()
             }
             Phase::Stopped { since }
             | Phase::Running {
@@ -338,7 +343,7 @@ impl Playout {
 
     /// Whether so much waits that playing can begin.
     fn enough(&self) -> bool {
-        let wanted = self.samples_in(self.settings.prebuffer).max(self.frame());
+        let wanted = samples_in(self.settings.prebuffer, self.rate).max(self.frame);
         self.samples.len() >= wanted || self.complete()
     }
 
@@ -374,7 +379,7 @@ impl Playout {
 
     /// Moves a frame of audio, or the last part of one, from the queue into `pcm`, and accounts for it.
     fn take_audio(&mut self, pcm: &mut [i16; FRAME]) {
-        let taken = self.samples.len().min(self.frame());
+        let taken = self.samples.len().min(self.frame);
         for (to, from) in pcm.iter_mut().zip(self.samples.drain(..taken)) {
             *to = from;
         }
@@ -405,31 +410,22 @@ impl Playout {
     fn stamp(&mut self, pcm: [i16; FRAME], marker: bool, grid: Instant) -> OutFrame {
         let (began, first) = *self.anchor.get_or_insert((grid, self.timestamp));
         if marker {
-            let passed = self.ticks(grid.saturating_duration_since(began));
-            self.timestamp = self.timestamp.max(first + passed);
+            let passed = samples_in(grid.saturating_duration_since(began), self.clock_rate);
+            self.timestamp = self.timestamp.max(first + passed as u64);
         }
         let frame = OutFrame {
             pcm,
             timestamp: self.timestamp as u32,
             marker,
         };
-        self.timestamp += self.ticks(FRAME_TIME);
+        self.timestamp += u64::from(self.clock_rate / 50);
         frame
     }
+}
 
-    /// Samples in a frame.
-    fn frame(&self) -> usize {
-        self.samples_in(FRAME_TIME)
-    }
-
-    /// How many samples a time holds.
-    fn samples_in(&self, time: Duration) -> usize {
-        (time.as_micros() * u128::from(self.rate) / 1_000_000) as usize
-    }
-
-    fn ticks(&self, time: Duration) -> u64 {
-        (time.as_micros() * u128::from(self.clock_rate) / 1_000_000) as u64
-    }
+/// How many samples a time holds, at so many a second.
+fn samples_in(time: Duration, rate: u32) -> usize {
+    (time.as_micros() * u128::from(rate) / 1_000_000) as usize
 }
 
 impl PlayoutSettings {

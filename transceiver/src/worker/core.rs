@@ -438,10 +438,10 @@ pub(super) fn record_to(session: SessionId, kind: RecordKind, to: &Destination) 
 
 /// The next point of the audio grid at or after `at`.
 fn on_grid(epoch: Instant, at: Instant) -> Instant {
-    let step = limits::AUDIO_GRID.as_nanos();
+    const STEP: u64 = limits::AUDIO_GRID.as_nanos() as u64;
     let past = at.saturating_duration_since(epoch).as_nanos();
-    let point = past.div_ceil(step) * step;
-    epoch + Duration::from_nanos(u64::try_from(point).unwrap_or(u64::MAX))
+    let past = u64::try_from(past).unwrap_or(u64::MAX);
+    epoch + Duration::from_nanos(past.div_ceil(STEP).saturating_mul(STEP))
 }
 
 /// How many unknown-session records may still leave in this second.

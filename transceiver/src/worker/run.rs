@@ -1,15 +1,19 @@
 //! A worker's thread: a single-threaded runtime, pinned, that feeds the core in bounded turns.
 
-use std::future::pending;
+use std::future::{Future as _, poll_fn};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{Hop, SessionId};
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Sleep;
 
 use super::command::Command;
 use super::core::{Core, Shared};
@@ -92,6 +96,8 @@ fn watched(
 enum Wake {
     Socket,
     Timer,
+    /// One of the three that [`look`] tells apart.
+    Change,
     Command(Option<Command>),
     Shared,
     Backend(SessionId),
@@ -108,11 +114,13 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         mut wakes,
         mut connections,
         mut drain,
-        mut stop,
+        stop,
         stats,
         ..
     } = worker;
     let socket = tokio::net::UdpSocket::from_std(socket)?;
+    let mut changes = changes(shared.clone(), drain.clone(), stop.clone());
+    let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
     let mut batch = ReceiveBatch::default();
     let mut meminfo_at = Instant::now();
     let mut busy = false;
@@ -123,8 +131,11 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             tokio::task::yield_now().await;
             look(&shared, &drain, &stop)
         } else {
-            let changes = (&mut shared, &mut drain, &mut stop);
-            wait(&core, &socket, &mut commands, &mut wakes, changes).await
+            let inputs = (&mut changes, &mut commands, &mut wakes);
+            match wait(core.deadline(), sleep.as_mut(), &socket, inputs).await {
+                Wake::Change => look(&shared, &drain, &stop),
+                wake => wake,
+            }
         };
         busy = false;
         let now = Instant::now();
@@ -141,7 +152,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Wake::Command(Some(command)) => core.command(command, now),
             Wake::Backend(session) => core.wake(session, now),
             // The control server has gone: so will the stop signal come.
-            Wake::Command(None) | Wake::Socket | Wake::Timer => {}
+            Wake::Command(None) | Wake::Change | Wake::Socket | Wake::Timer => {}
         }
         for _ in 1..limits::COMMANDS_PER_TURN {
             match commands.try_recv() {
@@ -158,7 +169,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
 
         // 5. One batch from the socket.
         let fd = socket.as_raw_fd();
-        match socket.try_io(Interest::READABLE, || batch.receive(fd)) {
+        match receive(&socket, &mut batch) {
             Ok(count) => {
                 let now = Instant::now();
                 for (from, bytes) in batch.datagrams() {
@@ -169,7 +180,6 @@ async fn run(worker: Worker) -> std::io::Result<()> {
                 }
                 busy |= count == limits::DATAGRAMS_PER_TURN;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // A relay that is down answers with ICMP, which shows up here: nothing is wrong with the socket.
             Err(_) => core.counters().receive_errors += 1,
         }
@@ -194,6 +204,27 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     drop(core);
     let _ = tokio::time::timeout(2 * limits::BACKEND_GOODBYE, connections.recv()).await;
     Ok(())
+}
+
+/// Takes a batch from the socket, and returns how many datagrams that is; nothing where there is none.
+///
+/// A batch that is not full has emptied the socket. The runtime is told so: it would have the next turn look again, for nothing, after
+/// each batch. What arrives meanwhile makes the socket readable anew.
+fn receive(socket: &tokio::net::UdpSocket, batch: &mut ReceiveBatch) -> std::io::Result<usize> {
+    let mut received = Ok(0);
+    // An error of the runtime's own is that the socket is not readable.
+    let _ = socket.try_io(Interest::READABLE, || {
+        received = batch.receive(socket.as_raw_fd());
+        match &received {
+            Ok(limits::DATAGRAMS_PER_TURN) => Ok(()),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Ok(()),
+            _ => Err(ErrorKind::WouldBlock.into()),
+        }
+    });
+    match received {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+        received => received,
+    }
 }
 
 /// Serves wakes, a bounded number; returns whether that were all.
@@ -233,37 +264,68 @@ fn look(
     }
 }
 
+/// Waits until there is something to do.
+///
+/// What it waits with lives as long as the worker: a turn may be for one packet, and to make and register all this anew costs more.
 async fn wait(
-    core: &Core,
+    deadline: Option<Instant>,
+    mut sleep: Pin<&mut Sleep>,
     socket: &tokio::net::UdpSocket,
-    commands: &mut mpsc::Receiver<Command>,
-    wakes: &mut mpsc::UnboundedReceiver<SessionId>,
-    (shared, drain, stop): (
-        &mut watch::Receiver<Shared>,
-        &mut watch::Receiver<Option<Instant>>,
-        &mut watch::Receiver<bool>,
+    (changes, commands, wakes): (
+        &mut mpsc::Receiver<()>,
+        &mut mpsc::Receiver<Command>,
+        &mut mpsc::UnboundedReceiver<SessionId>,
     ),
 ) -> Wake {
-    let timer = async {
-        match core.deadline() {
-            Some(at) => tokio::time::sleep_until(at.into()).await,
-            None => pending().await,
+    poll_fn(|cx| {
+        if changes.poll_recv(cx).is_ready() {
+            return Poll::Ready(Wake::Change);
         }
-    };
-    tokio::select! {
-        biased;
-        stopped = stop.wait_for(|stop| *stop) => {
-            // A closed channel means that the main thread has gone.
-            let _ = stopped;
-            Wake::Stop
+        if let Some(at) = deadline.map(Into::into) {
+            if sleep.deadline() != at {
+                sleep.as_mut().reset(at);
+            }
+            if sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Wake::Timer);
+            }
         }
-        Ok(()) = shared.changed() => Wake::Shared,
-        Ok(()) = drain.changed() => Wake::Drain,
-        () = timer => Wake::Timer,
-        command = commands.recv(), if !commands.is_closed() => Wake::Command(command),
-        Some(session) = wakes.recv() => Wake::Backend(session),
-        _ = socket.readable() => Wake::Socket,
-    }
+        if !commands.is_closed()
+            && let Poll::Ready(command) = commands.poll_recv(cx)
+        {
+            return Poll::Ready(Wake::Command(command));
+        }
+        if let Poll::Ready(Some(session)) = wakes.poll_recv(cx) {
+            return Poll::Ready(Wake::Backend(session));
+        }
+        socket.poll_recv_ready(cx).map(|_| Wake::Socket)
+    })
+    .await
+}
+
+/// Tells of new keys and fleets, of a drain and of the end, by an empty message: [`look`] says which it was.
+///
+/// They are rare, and to look for each in every turn is not cheap: a task of its own waits for them.
+fn changes(
+    mut shared: watch::Receiver<Shared>,
+    mut drain: watch::Receiver<Option<Instant>>,
+    mut stop: watch::Receiver<bool>,
+) -> mpsc::Receiver<()> {
+    let (tell, changes) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut stops = false;
+        while !stops {
+            tokio::select! {
+                // A closed channel means that the main thread has gone.
+                _ = stop.wait_for(|stop| *stop) => stops = true,
+                Ok(()) = shared.changed() => {}
+                Ok(()) = drain.changed() => {}
+            }
+            if tell.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
+    changes
 }
 
 fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
@@ -326,6 +388,35 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         drop(stop);
         assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
+    }
+
+    #[test]
+    fn a_batch_that_empties_the_socket_says_so_and_what_comes_later_is_seen() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await;
+            let socket = socket.expect("a socket");
+            let to = socket.local_addr().expect("an address");
+            let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            let mut batch = ReceiveBatch::default();
+            for sent in [3, limits::DATAGRAMS_PER_TURN + 1] {
+                for _ in 0..sent {
+                    sender.send_to(b"x", to).expect("sent");
+                }
+                let mut received = 0;
+                while received < sent {
+                    socket.readable().await.expect("readable");
+                    received += receive(&socket, &mut batch).expect("a batch");
+                }
+                // Were it still taken to be readable, this would be called.
+                let looked = socket.try_io(Interest::READABLE, || Ok(()));
+                let unread = looked.map_err(|error| error.kind());
+                assert_eq!(unread, Err(ErrorKind::WouldBlock));
+            }
+        });
     }
 
     #[test]
