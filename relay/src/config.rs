@@ -127,6 +127,15 @@ pub struct Settings {
           require_equals = true, default_value = "false", default_missing_value = "true",
           value_parser = BoolishValueParser::new())]
     pub takeover: bool,
+    /// What a relay does once a successor serves: exit, or stay without holding anything until SIGTERM, for a supervisor that
+    /// would start again what ends by itself (Kubernetes).
+    #[arg(
+        long,
+        env = "FIRSTHOP_HANDED_OVER",
+        value_name = "exit|stay",
+        default_value = "exit"
+    )]
+    pub handed_over: HandedOver,
     /// How long flows are forwarded after SIGTERM, in seconds. /readyz says 503 meanwhile, and the relay ends early when no flow is left.
     /// 0 ends it at once, and so do SIGINT and a second SIGTERM.
     #[arg(long, env = "FIRSTHOP_DRAIN", value_name = "SECONDS", default_value_t = DRAIN_DEFAULT.as_secs())]
@@ -154,6 +163,15 @@ pub enum Switch {
     On,
     /// Off.
     Off,
+}
+
+/// What a relay does once a successor serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum HandedOver {
+    /// It ends.
+    Exit,
+    /// It stays, and holds nothing (see [`bystander`](crate::bystander)).
+    Stay,
 }
 
 fn refuse<T>(
@@ -211,6 +229,8 @@ pub struct Config {
     pub handover: Option<PathBuf>,
     /// Whether to take over from whoever serves there. Only with a path.
     pub takeover: bool,
+    /// What to do once a successor serves.
+    pub handed_over: HandedOver,
     /// How long flows are forwarded after SIGTERM.
     pub drain: Duration,
     /// Whether cores poll before they sleep.
@@ -317,6 +337,7 @@ impl Config {
             admin: settings.admin,
             handover: settings.handover.clone(),
             takeover: settings.takeover,
+            handed_over: settings.handed_over,
             drain: Duration::from_secs(settings.drain),
             spin: settings.spin == Switch::On,
             cache,
@@ -491,6 +512,13 @@ fn check_handover(settings: &Settings) -> Result<(), SettingError> {
             "--takeover",
             "nobody knows where the serving relay is",
             "give its socket with --handover",
+        );
+    }
+    if settings.handed_over == HandedOver::Stay && settings.handover.is_none() {
+        return refuse(
+            "--handed-over",
+            "a relay without --handover hands nothing over",
+            "give the socket with --handover, or leave it at exit",
         );
     }
     Ok(())

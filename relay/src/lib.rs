@@ -12,7 +12,8 @@
 //!   machine must give;
 //! - [`relay`]: starts and stops everything; `group`: the cores; [`rebuilds`]: how often they start anew after a loss;
 //!   [`drain`]: how a graceful stop goes;
-//! - [`handover`]: another process takes the place of this one, and no packet is lost;
+//! - [`handover`]: another process takes the place of this one, and no packet is lost; [`bystander`]: what is left of this one;
+//! - [`preflight`]: what the machine gives, told before a relay starts;
 //! - [`sockets`]: groups, steering, buffer sizes;
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
 //!   small decisions of a turn;
@@ -20,6 +21,7 @@
 //! - [`counters`], [`lateness`], [`peers`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
 pub mod admin;
+pub mod bystander;
 pub mod cache;
 pub mod config;
 pub mod control;
@@ -33,6 +35,7 @@ pub mod limits;
 pub mod paths;
 mod pause;
 pub mod peers;
+pub mod preflight;
 pub mod rebuilds;
 pub mod relay;
 pub mod ring;

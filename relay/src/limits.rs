@@ -228,6 +228,9 @@ pub const HANDOVER_MESSAGE: usize = 16 * 1_024;
 /// Descriptors that come with one message at the most: the sockets of a core.
 pub const HANDOVER_DESCRIPTORS: usize = LISTEN_MAX + 1;
 
+/// How often a relay that stands by looks whether somebody serves.
+pub const BYSTANDER_LOOK: Duration = Duration::from_secs(1);
+
 /// How long a relay that has handed over finishes the admin requests that it accepted before.
 pub const ADMIN_FAREWELL: Duration = Duration::from_millis(500);
 

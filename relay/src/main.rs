@@ -1,13 +1,15 @@
 //! The relay program: settings, logs, start, wait for a signal, stop.
 //!
 //! Exit status: 0 after SIGTERM or SIGINT, or when a successor serves; 2 when a setting or a limit of the machine must be
-//! changed (one line on standard error says which); 1 when a running relay failed and could not mend itself, or a hand-over
-//! failed.
+//! changed (one line on standard error says which); 1 when a running relay failed and could not mend itself, a hand-over
+//! failed, or nobody serves any more while it stands by.
 
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use firsthop_relay::config::{Config, Settings};
+use firsthop_relay::bystander::{Bystander, Left};
+use firsthop_relay::config::{Config, HandedOver, Settings};
 use firsthop_relay::limits::{ADMIN, FILES_PER_CORE};
 use firsthop_relay::relay::{Relay, RelayError};
 use firsthop_service::{file_size, open_files, settings};
@@ -35,6 +37,9 @@ fn main() -> ExitCode {
         .map(|one| format!("{}={}", one.address, one.advertised))
         .collect();
     let processors = config.processors.clone();
+    let stays = (config.handed_over == HandedOver::Stay)
+        .then(|| config.handover.clone())
+        .flatten();
     let open_files = open_files::provide(processors.len() * FILES_PER_CORE + ADMIN.connections);
     let mut relay = match Relay::start(config, files) {
         Ok(relay) => relay,
@@ -43,9 +48,17 @@ fn main() -> ExitCode {
     };
     open_files.report();
     let result = run(&mut relay, &public, &processors);
-    relay.stop();
+    // Before the relay ends, so that somebody hears signals at any time.
+    let bystander = match stays {
+        Some(path) if result.is_ok() && relay.handed_over() => Some(Bystander::new(path)),
+        _ => None,
+    };
+    let told = relay.stop();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match bystander {
+            Some(bystander) if !told => stand_by(bystander),
+            _ => ExitCode::SUCCESS,
+        },
         Err(error) => match error.downcast_ref::<RelayError>() {
             Some(cause) if cause.is_setting() => settings::refuse(PROGRAM, cause),
             _ => fail(&error),
@@ -66,6 +79,17 @@ fn run(relay: &mut Relay, public: &[String], processors: &[usize]) -> anyhow::Re
     }
     info!("stopping");
     Ok(())
+}
+
+/// A successor serves. This process waits until it is told to end, or is needed again.
+fn stand_by(bystander: io::Result<Bystander>) -> ExitCode {
+    match bystander.map(Bystander::wait) {
+        Ok(Left::Told) => ExitCode::SUCCESS,
+        Ok(Left::Alone) => fail(&anyhow::anyhow!(
+            "--handed-over: nobody serves where this relay has handed over; start it again (calls heal)"
+        )),
+        Err(error) => fail(&anyhow::Error::new(error).context("standing by")),
+    }
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {

@@ -411,9 +411,15 @@ impl Relay {
         }
     }
 
+    /// Whether a successor serves, and nobody has asked this relay to end before.
+    #[must_use]
+    pub fn handed_over(&self) -> bool {
+        self.handed_over
+    }
+
     /// Stops the cores after their turn, then the admin thread; the other way round when a successor serves, so that nobody who
-    /// asks meanwhile hears that this relay is not ready.
-    pub fn stop(mut self) {
+    /// asks meanwhile hears that this relay is not ready. Returns whether a signal has come that nobody has read of.
+    pub fn stop(mut self) -> bool {
         if let Some(giver) = self.giver.take() {
             self.handed_over |= giver.stop(self.handed_over);
         }
@@ -430,6 +436,10 @@ impl Relay {
         if let Some(cache) = self.roster.cache() {
             cache.stop();
         }
+        // The thread that hears signals is gone: no other can come.
+        self.events
+            .try_iter()
+            .any(|event| matches!(event, Event::Signal(_)))
     }
 
     /// Ends a relay whose predecessor goes on: the cores first, for both receive. Admin port and file are the other's.

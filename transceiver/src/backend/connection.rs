@@ -98,20 +98,11 @@ pub async fn serve(session: u32, target: Target, mut line: Line, outages: Arc<Ou
                     }
                 }
             }
-            Ok(Err(Failed(cause, error))) => {
-                failed(
-                    session,
-                    (&server, shown),
-                    &cause,
-                    &error,
-                    &mut told,
-                    &outages,
-                );
-                (cause, None)
-            }
-            Err(_) => {
-                let cause = LossCause::TimedOut;
-                let error = cause.to_string();
+            missed => {
+                let Failed(cause, error) = match missed {
+                    Ok(Err(failed)) => failed,
+                    _ => Failed(LossCause::TimedOut, LossCause::TimedOut.to_string()),
+                };
                 failed(
                     session,
                     (&server, shown),

@@ -1,0 +1,16 @@
+# Signaling, with the page in it. Build it in the repository's folder: docker build -f k8s/images/signaling.Dockerfile .
+FROM rust:1.95.0-bookworm AS build
+# For the bundled aws-lc and libopus.
+RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    cargo build --locked --release -p firsthop-signaling --bin signaling \
+    && mkdir bin && cp target/release/signaling bin/ \
+    && strip --strip-debug bin/*
+
+# glibc, libgcc, the certificates of the public authorities, /etc/passwd; no shell.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /src/bin/ /usr/local/bin/
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/signaling"]

@@ -1,0 +1,83 @@
+"""Every overlay is rendered, and what comes of it is valid by the schemas of a named version of Kubernetes."""
+
+import re
+
+import kubernetes_validate
+import pytest
+
+from cluster import manifests
+from cluster.manifests import Object
+
+#: The oldest that the manifests are for (`preStop.sleep`), and the newest whose schemas the locked package has.
+VERSIONS = ("1.30", "1.37")
+
+#: Objects of others, whose schemas no release of Kubernetes has, with what must be in their specs.
+FOREIGN = {
+    ("metallb.io/v1beta1", "IPAddressPool"): {"addresses"},
+    ("metallb.io/v1beta2", "BGPPeer"): {"myASN", "peerASN", "peerAddress"},
+    ("metallb.io/v1beta1", "BGPAdvertisement"): {"ipAddressPools"},
+}
+
+
+def test_the_overlays_are_those_of_the_guide() -> None:
+    found = manifests.overlays()
+    assert found == ["dev", "edge", "global/frankfurt", "global/tokyo", "global/virginia", "region"]
+    guide = (manifests.K8S / "README.md").read_text()
+    for name in ("dev", "region", "edge", "global"):
+        assert f"| `{name}` |" in guide
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("overlay", manifests.overlays())
+def test_every_object_is_valid(overlay: str, version: str) -> None:
+    checked = 0
+    for one in manifests.render(overlay):
+        foreign = FOREIGN.get((one["apiVersion"], one["kind"]))
+        if foreign is not None:
+            assert foreign <= set(one["spec"]), one
+            continue
+        kubernetes_validate.validate(one, version, strict=True)
+        checked += 1
+    assert checked > 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_schemas_find_what_is_wrong(version: str) -> None:
+    good = manifests.named(manifests.render("dev"), "DaemonSet", "relay")
+    for spoil in (_misspell, _mistype):
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(spoil(good), version, strict=True)
+
+
+def _misspell(one: Object) -> Object:
+    return {**one, "spec": {**one["spec"], "minReadySecond": 1}}
+
+
+def _mistype(one: Object) -> Object:
+    return {**one, "spec": {**one["spec"], "minReadySeconds": "soon"}}
+
+
+@pytest.mark.parametrize("overlay", manifests.overlays())
+def test_what_a_site_sets_is_everywhere_it_belongs(overlay: str) -> None:
+    objects = manifests.render(overlay)
+    text = str(objects)
+    for left in ("192.0.2.", "unset", ".invalid"):
+        assert left not in text, f"{left} is a place that nobody has filled"
+    settings = manifests.site(objects)
+    used = {
+        source["key"]
+        for container in manifests.containers(objects)
+        for one in container.spec.get("env", [])
+        if (source := one.get("valueFrom", {}).get("configMapKeyRef"))
+    }
+    # What no program reads is in a field of an object.
+    for key, value in settings.items():
+        others = [one for one in objects if one["kind"] != "ConfigMap"]
+        assert key in used or re.split("[,:]", value)[0] in str(others), f"{key} is set and never used"
+
+
+def test_all_sites_of_a_fleet_have_the_same_fleet_file() -> None:
+    sites = [manifests.render(one) for one in manifests.overlays() if one.startswith("global/")]
+    assert len({str(manifests.named(objects, "ConfigMap", "fleet")["data"]) for objects in sites}) == 1
+    clusters = [manifests.site(objects)["CLUSTER"] for objects in sites]
+    assert len(set(clusters)) == len(sites)
