@@ -194,14 +194,26 @@ http_status() {
     printf '%s' "$status"
 }
 
-# Debian starts a service as soon as its package is installed. These are only programs here.
-without_services() {
-    local policy=/usr/sbin/policy-rc.d made=0
-    if [ "$(id -u)" -eq 0 ] && [ ! -e $policy ]; then
-        printf '#!/bin/sh\nexit 101\n' >$policy
-        chmod 755 $policy
-        made=1
+# http_body HOST PORT PATH: what a GET is answered with, its head included, or nothing.
+http_body() {
+    if { exec 9<>"/dev/tcp/$1/$2"; } 2>/dev/null; then
+        printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$3" "$1" >&9
+        timeout 5 cat <&9 || true
+        exec 9<&- 9>&-
+    fi
+}
+
+# Debian starts a service as soon as its package is installed. These are only programs here. In a shell of its own: whatever
+# ends the installation, what forbids services is taken away again.
+without_services() (
+    policy=/usr/sbin/policy-rc.d as=()
+    if [ "$(id -u)" -ne 0 ]; then
+        ! have sudo || as=(sudo)
+    fi
+    if [ ! -e $policy ] && { [ "$(id -u)" -eq 0 ] || [ ${#as[@]} -gt 0 ]; }; then
+        trap '"${as[@]}" rm -f $policy' EXIT
+        printf '#!/bin/sh\nexit 101\n' | "${as[@]}" tee $policy >/dev/null
+        "${as[@]}" chmod 755 $policy
     fi
     "$@"
-    [ $made -eq 0 ] || rm -f $policy
-}
+)

@@ -97,14 +97,15 @@ check_public() {
     done
 }
 
-# check_http HOST:PORT: that signaling can listen there. Leaves its parts in http_host, http_port and http_addresses.
+# check_http HOST:PORT COPIES: that signaling can listen there, and its other copies on the next ports. Leaves the parts in http_host,
+# http_port and http_addresses.
 check_http() {
     local address
     [[ $1 =~ ^(\[[0-9a-fA-F:]+\]|[0-9A-Za-z]([0-9A-Za-z.-]*[0-9A-Za-z])?):[0-9]+$ ]] ||
         refuse --http "'$1' is not HOST:PORT" "give a name or address of this machine and a port, such as localhost:8080"
     http_host=${1%:*}
     http_port=${1##*:}
-    at_most --http "$http_port" 65535
+    at_most --http "$http_port" $((65536 - $2))
     # A name may stand for several addresses: localhost for those of both families.
     mapfile -t http_addresses < <(getent ahosts "${http_host//[\[\]]/}" | awk '{ print $1 }' | sort -u)
     [ ${#http_addresses[@]} -gt 0 ] || refuse --http "'$http_host' has no address" "give a name or address of this machine, such as localhost"
@@ -123,9 +124,10 @@ expand_list() {
     done
 }
 
-# check_cores CORES: a number of processors, or a list of them as the relay takes it. Leaves how many in core_count.
+# check_cores CORES: a number of processors, or a list of them as the relay takes it. Leaves how many in core_count, and what there is in
+# available.
 check_cores() {
-    local available wanted core here
+    local wanted core here
     mapfile -t available < <(expand_list "$(awk '/^Cpus_allowed_list:/ { print $2 }' /proc/self/status)")
     here="this machine lets the relay use ${#available[@]} (${available[*]})"
     if [[ $1 =~ ^[1-9][0-9]{0,4}$ ]]; then
@@ -142,6 +144,19 @@ check_cores() {
         [[ " ${available[*]} " == *" $core "* ]] || refuse --cores "there is no processor $core: $here" "give some of those"
     done
     [ "$(printf '%s\n' "${wanted[@]}" | sort -u | wc -l)" -eq "$core_count" ] || refuse --cores "'$1' names a processor twice" "leave one of them out"
+}
+
+# cores_of COPY: the processors of one of several relays. Each has its own where a number is asked for and there are enough.
+cores_of() {
+    local mine=()
+    # shellcheck disable=SC2154 # copies and cores are the script's
+    if [[ $copies -gt 1 && $cores != *[,-]* && ${#available[@]} -ge $((copies * core_count)) ]]; then
+        mine=("${available[@]:$1 * core_count:core_count}")
+        # As ranges: a number alone would be how many.
+        printf '%s\n' "${mine[@]}" | sed 's/.*/&-&/' | paste -sd,
+    else
+        printf '%s' "$cores"
+    fi
 }
 
 # check_key KEY: that it can stand in an HTTP header.

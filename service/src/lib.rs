@@ -4,6 +4,7 @@
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs;
 //! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
 //! - [`about`]: what a program says of itself among its metrics; [`usage`]: what it uses of the machine;
+//! - `traces`, with the feature of that name: spans of a call's set-up, on their way to a collector;
 //! - [`limits`]: the bounds that all servers have in common.
 //!
 //! It decides nothing about calls or packets, and depends on no other member of the workspace than `firsthop-shared`, which stays
@@ -18,4 +19,6 @@ mod log;
 pub mod open_files;
 pub mod server;
 pub mod settings;
+#[cfg(feature = "traces")]
+pub mod traces;
 pub mod usage;

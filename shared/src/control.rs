@@ -11,6 +11,7 @@
 //! | `GET /v1/sessions/{id}/events?created={unix ms}` | WebSocket upgrade | 101, see below |
 //! | `DELETE /v1/sessions/{id}?created={unix ms}` | none | 200, also when the session is just ending |
 //! | `GET /v1/status` | none | 200 [`Status`] |
+//! | `GET /debug/call/{id}?created={unix ms}` | none | 200, or 404 with `ended`: what the transceiver's own documentation says; for support |
 //!
 //! Errors carry a [`ControlError`] with the status of its [`ControlCode`].
 //!
@@ -31,6 +32,9 @@ pub const RESTART_SEGMENT: &str = "restart";
 
 /// Last segment of the path of a session's events.
 pub const EVENTS_SEGMENT: &str = "events";
+
+/// Path below which a session tells support how it stands.
+pub const DEBUG_PATH: &str = "/debug/call";
 
 /// Path of the status.
 pub const STATUS_PATH: &str = "/v1/status";

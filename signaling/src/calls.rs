@@ -24,6 +24,7 @@ use crate::placement::Place;
 use crate::rates::Rates;
 use crate::session_config;
 use crate::steering::{self, Position};
+use crate::traces::{CallTrace, Traces};
 use crate::transceivers::Transceivers;
 
 /// The code of an error about an application that nobody serves.
@@ -67,6 +68,8 @@ pub struct FrontDoor {
     pub ice_servers: Vec<axum::http::HeaderValue>,
     /// One permit for each sideband that is carried at once.
     pub sidebands: Arc<Semaphore>,
+    /// Which calls are traced; nothing when none is.
+    pub traces: Option<Traces>,
 }
 
 /// A call that is asked for.
@@ -84,6 +87,8 @@ pub struct NewCall<'a> {
     pub app: Option<&'a str>,
     /// Where the client is.
     pub place: Option<Position>,
+    /// Its trace, when it is traced.
+    pub trace: Option<&'a CallTrace>,
 }
 
 /// A call that its owner has.
@@ -120,6 +125,7 @@ impl FrontDoor {
         let mut failed: Option<ApiError> = None;
         // At most MINTS_MAX requests and one retry elsewhere: each turn either counts a mint or sets `except`.
         loop {
+            let placing = Instant::now();
             let Some(reservation) = self.transceivers.reserve(except) else {
                 return Err(failed.unwrap_or_else(ApiError::no_capacity));
             };
@@ -128,12 +134,18 @@ impl FrontDoor {
             let session = SessionId(rand::random());
             let request = self.request(call, &place, session, created);
             mints += 1;
-            let error = match self
+            let asking = call
+                .trace
+                .map(|trace| trace.placed(placing, &place, session));
+            let result = self
                 .transceivers
                 .client()
-                .create(place.control, &request)
-                .await
-            {
+                .create(place.control, &request, asking.map(|a| a.traceparent()))
+                .await;
+            if let (Some(trace), Some(asking)) = (call.trace, asking) {
+                trace.answered(asking, &place, &result);
+            }
+            let error = match result {
                 Ok(response) => {
                     drop(reservation);
                     self.metrics.create_phase(Phase::Answer, started.elapsed());

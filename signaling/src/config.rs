@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use axum::http::{HeaderName, HeaderValue};
 use clap::Parser;
 use firsthop_service::settings::{Log, SettingError};
+use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::reload::read_small_file;
@@ -112,6 +113,19 @@ pub struct Settings {
     #[arg(long, env = "FIRSTHOP_CLUSTER")]
     cluster: Option<String>,
 
+    /// Which share of calls is traced, 0 to 1; whoever sends a traceparent with its sampled flag is traced, too, a few calls a second.
+    #[arg(
+        long,
+        env = "FIRSTHOP_TRACE_SAMPLE",
+        value_name = "SHARE",
+        default_value = "0"
+    )]
+    trace_sample: Share,
+
+    /// Where traces go.
+    #[command(flatten)]
+    traces: ExportArgs,
+
     /// What is logged, and how.
     #[command(flatten)]
     pub log: Log,
@@ -144,6 +158,8 @@ pub struct Config {
     pub steering: Steering,
     /// The values of `Link` headers that name ICE servers.
     pub ice_servers: Vec<HeaderValue>,
+    /// Which share of calls is traced, and where traces go.
+    pub traces: (Share, ExportArgs),
     keyring: PathBuf,
     api_keyring: PathBuf,
     fleet: PathBuf,
@@ -233,6 +249,7 @@ impl Config {
                     ));
                 }
             },
+            traces: traces(settings.trace_sample, settings.traces)?,
             ice_servers: settings
                 .ice_servers
                 .iter()
@@ -308,6 +325,18 @@ pub fn bad_file(fault: &FilesError) -> SettingError {
         FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
     };
     error(setting, problem, fix)
+}
+
+fn traces(share: Share, to: ExportArgs) -> Result<(Share, ExportArgs), SettingError> {
+    let nowhere = to.otlp_endpoint.as_deref().unwrap_or_default().is_empty();
+    if nowhere && !share.is_none() {
+        return Err(error(
+            "--trace-sample",
+            "there is no collector that takes traces",
+            "give its URL as --otlp-endpoint, or leave this out",
+        ));
+    }
+    Ok((share, to))
 }
 
 fn required<T>(

@@ -11,7 +11,8 @@
 //!
 //! Acting:
 //! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`context`] (who and where), [`auth`], [`rates`], [`body`];
-//! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it;
+//! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it; [`support`], [`traces`]: asking how
+//!   it went;
 //!   [`page`]: the page at `/`;
 //! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
 //!   [`client`]: where clients are;
@@ -47,6 +48,8 @@ pub mod sealed;
 pub mod session_config;
 pub mod sideband;
 pub mod steering;
+pub mod support;
 pub mod tls;
+pub mod traces;
 pub mod transceivers;
 pub mod whip;

@@ -20,6 +20,7 @@ use firsthop_signaling::owner::{OwnerClient, Patience};
 use firsthop_signaling::rates::Rates;
 use firsthop_signaling::routes;
 use firsthop_signaling::tls::{self, TlsWatch};
+use firsthop_signaling::traces::Traces;
 use firsthop_signaling::transceivers::Transceivers;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -78,6 +79,13 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     watched.extend(config.places.is_some().then_some(PLACES));
     watched.extend(config.tls.is_some().then_some(tls::CERTIFICATE));
     let metrics = Arc::new(Metrics::new(&watched));
+    let (share, to) = &config.traces;
+    let traced = if share.is_none() {
+        None
+    } else {
+        to.open(PROGRAM, metrics.traces())?
+    };
+    let (tracer, exporter) = traced.unzip();
     let client = OwnerClient::new(&config.control_secret, Patience::default())
         .context("cannot make the HTTP client")?;
     let transceivers = Transceivers::new(config.transceivers.clone(), client);
@@ -111,6 +119,7 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
         steering: config.steering,
         ice_servers: config.ice_servers.clone(),
         sidebands: Arc::new(Semaphore::new(SIDEBANDS_MAX)),
+        traces: tracer.map(|tracer| Traces::new(tracer, *share)),
     });
 
     let api = server::listen(&config.listen)
@@ -130,6 +139,7 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     );
 
     let (stop, stopping) = watch::channel(false);
+    let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(stopping.clone())));
     let polling = tokio::spawn(transceivers.poll_forever(Arc::clone(&metrics)));
     let reloading = tokio::spawn({
         let door = Arc::clone(&door);
@@ -182,6 +192,9 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     stop.send_replace(true);
     serving_api.await.context("the API server failed")?;
     serving_metrics.await.context("the metrics server failed")?;
+    if let Some(exporting) = exporting {
+        exporting.await.context("the export of traces failed")?;
+    }
     polling.abort();
     reloading.abort();
     asking_neighbours.abort();

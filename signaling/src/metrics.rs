@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firsthop_service::about::About;
+use firsthop_service::traces::{Counts, CountsShown};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -130,6 +131,7 @@ pub struct Metrics {
     steered: Family<SteeredLabels, Counter>,
     about: Arc<About>,
     transceivers: Family<StandingLabels, Gauge>,
+    traces: Arc<Counts>,
 }
 
 fn time_histogram() -> Histogram {
@@ -164,6 +166,8 @@ impl Metrics {
         );
         let hang_ups = Counter::default();
         registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
+        let traces = Arc::default();
+        registry.register_collector(Box::new(CountsShown(Arc::clone(&traces))));
         let restarts = Counter::default();
         registry.register("ice_restarts", "ICE restarts carried out", restarts.clone());
         let sidebands = Gauge::default();
@@ -194,6 +198,7 @@ impl Metrics {
             steered,
             about,
             transceivers,
+            traces,
         };
         metrics.show_zeros();
         metrics
@@ -273,6 +278,12 @@ impl Metrics {
         self.steered.get_or_create(&SteeredLabels { to }).inc();
     }
 
+    /// Where spans of traces are counted.
+    #[must_use]
+    pub fn traces(&self) -> Arc<Counts> {
+        Arc::clone(&self.traces)
+    }
+
     /// Sets how many transceivers stand like this.
     pub fn transceivers(&self, standing: Standing, count: usize) {
         self.transceivers
@@ -315,6 +326,7 @@ mod tests {
             "firsthop_signaling_transceivers{standing=\"away\"} 0",
             "firsthop_signaling_file_reloads_total{file=\"keyring\"} 0",
             "firsthop_signaling_transceivers{standing=\"ready\"} 2",
+            "firsthop_signaling_trace_spans_total{outcome=\"dropped_queue\"} 0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -14,6 +14,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use firsthop_service::traces::TRACEPARENT;
 use firsthop_shared::address::{ClusterId, IngressId};
 use firsthop_shared::fleet::Fleet;
 use reqwest::Client;
@@ -27,7 +28,7 @@ use crate::limits::{
 };
 
 /// What goes along with a forwarded request.
-const SENT_ON: [HeaderName; 7] = [
+const SENT_ON: [HeaderName; 8] = [
     ACCEPT,
     AUTHORIZATION,
     CONTENT_TYPE,
@@ -35,6 +36,7 @@ const SENT_ON: [HeaderName; 7] = [
     ORIGIN,
     REQUEST_ID,
     HeaderName::from_static("openai-beta"),
+    HeaderName::from_static(TRACEPARENT),
 ];
 
 /// What comes back with its response.

@@ -7,10 +7,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use firsthop_service::traces::TRACEPARENT;
 use firsthop_shared::address::SessionId;
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, EVENTS_SEGMENT, RESTART_SEGMENT,
-    RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, DEBUG_PATH, EVENTS_SEGMENT,
+    RESTART_SEGMENT, RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo,
+    Status,
 };
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
@@ -79,6 +81,16 @@ impl OwnerError {
     }
 }
 
+/// What a transceiver tells support of a session. Signaling does not look into it.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// It lives, and stands like this.
+    Call(serde_json::Value),
+    /// It has ended: why, how long ago, and how it stood then.
+    Ended(serde_json::Value),
+}
+
 /// How long each kind of request to a transceiver may take, and for how long a status is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
@@ -144,7 +156,7 @@ impl OwnerClient {
         send(self.http.get(url), self.patience.status).await
     }
 
-    /// Has a session made, and returns the answer.
+    /// Has a session made, and returns the answer. With a `traceparent` the owner's spans go below the one that it names.
     ///
     /// # Errors
     /// [`OwnerError`]
@@ -152,10 +164,14 @@ impl OwnerClient {
         &self,
         control: SocketAddr,
         request: &CreateRequest,
+        traceparent: Option<String>,
     ) -> Result<CreateResponse, OwnerError> {
         let url = format!("http://{control}{SESSIONS_PATH}");
-        let made: CreateResponse =
-            send(self.http.post(url).json(request), self.patience.create).await?;
+        let mut post = self.http.post(url).json(request);
+        if let Some(traceparent) = traceparent {
+            post = post.header(TRACEPARENT, traceparent);
+        }
+        let made: CreateResponse = send(post, self.patience.create).await?;
         if !made.answer.starts_with("v=0") {
             return Err(OwnerError::Garbled("an answer that is not SDP".to_owned()));
         }
@@ -196,6 +212,26 @@ impl OwnerClient {
             return Err(OwnerError::Garbled("an answer that is not SDP".to_owned()));
         }
         Ok(made)
+    }
+
+    /// Asks what support wants to know of a session, alive or ended; nothing when the owner knows nothing of it any more.
+    ///
+    /// # Errors
+    /// [`OwnerError`]
+    pub async fn report(
+        &self,
+        control: SocketAddr,
+        session: SessionId,
+        created: u64,
+    ) -> Result<Option<Report>, OwnerError> {
+        let url = format!("http://{control}{DEBUG_PATH}/{session}?created={created}");
+        let (status, body) = receive(self.http.get(url), self.patience.hang_up).await?;
+        if status != StatusCode::NOT_FOUND {
+            return read(status, &body).map(|call| Some(Report::Call(call)));
+        }
+        let mut told: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&body)
+            .map_err(|error| OwnerError::Garbled(error.to_string()))?;
+        Ok(told.remove("ended").map(Report::Ended))
     }
 
     /// A request for a session's events; the handshake's own headers are the caller's to add.

@@ -11,11 +11,12 @@ use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH, LOCATION, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, body::Bytes};
+use firsthop_service::traces::TRACEPARENT;
 use firsthop_shared::control::CallKind;
 use serde_json::Value;
 
 use crate::access::Started;
-use crate::auth::Purpose;
+use crate::auth::{Caller, Purpose};
 use crate::body::{self, CALL_TYPES, FRAGMENT, SDP};
 use crate::calls::{FrontDoor, NewCall, Steering};
 use crate::context::{Context, STEERED};
@@ -26,6 +27,7 @@ use crate::metrics::{Phase, Steered};
 use crate::neighbours::{Forward, base, did_not_take_it};
 use crate::resource::{IfMatch, Located, NewIce};
 use crate::steering;
+use crate::traces::CallTrace;
 
 /// Path of call creation, and of every call below it.
 pub const CALLS: &str = "/v1/realtime/calls";
@@ -66,6 +68,15 @@ impl Received {
             body,
         })
     }
+
+    /// The same, for who reads it next to put its spans below those of this trace.
+    #[must_use]
+    pub(crate) fn below(mut self, trace: Option<&CallTrace>) -> Self {
+        if let Some(value) = trace.and_then(|trace| trace.traceparent().parse().ok()) {
+            self.headers.insert(TRACEPARENT, value);
+        }
+        self
+    }
 }
 
 /// `POST /v1/realtime/calls`, and its beta alias `POST /v1/realtime?model=…`.
@@ -76,9 +87,25 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let started = started(&request);
     let caller = door.authenticate_and_count(request.headers(), Scope::Calls)?;
+    let trace = door.trace(request.headers(), "POST /v1/realtime/calls", started);
+    let result = make(&door, &context, request, started, &caller, trace.as_ref()).await;
+    if let Some(trace) = trace {
+        trace.end(&result);
+    }
+    result
+}
+
+async fn make(
+    door: &FrontDoor,
+    context: &Context,
+    request: Request,
+    started: Instant,
+    caller: &Caller,
+    trace: Option<&CallTrace>,
+) -> Result<Response, ApiError> {
     let kind = body::require(request.headers(), &CALL_TYPES)?;
     let model = query(&request, "model")?;
-    let received = Received::read(request).await?;
+    let received = Received::read(request).await?.below(trace);
     let mut call = body::call(&received.headers, &kind, received.body.clone()).await?;
     if let Some(model) = model {
         // The body's own model wins: a URL is written once, a session for each call.
@@ -87,17 +114,18 @@ pub async fn create(
         body::check_session(Value::Object(session.clone()))?;
     }
     door.metrics.create_phase(Phase::Offer, started.elapsed());
-    if let Some(elsewhere) = door.steer(&context, &received).await {
+    if let Some(elsewhere) = door.steer(context, &received).await {
         return elsewhere;
     }
     let made = door
         .create_call(&NewCall {
             offer: &call.sdp,
             session: call.session,
-            caller: &caller,
+            caller,
             kind: CallKind::Realtime,
             app: None,
             place: context.place,
+            trace,
         })
         .await?;
     door.metrics.create_phase(Phase::Total, started.elapsed());
@@ -151,6 +179,17 @@ fn find(
 }
 
 impl FrontDoor {
+    /// The trace of a call, when it is traced.
+    #[must_use]
+    pub fn trace(
+        &self,
+        headers: &HeaderMap,
+        name: &'static str,
+        started: Instant,
+    ) -> Option<CallTrace> {
+        self.traces.as_ref()?.begin(headers, name, started)
+    }
+
     /// Finds a call and checks that who asks may change it.
     ///
     /// # Errors
@@ -238,7 +277,7 @@ impl FrontDoor {
     }
 
     /// Has the cluster of a call do what was asked of it.
-    async fn ask_there(
+    pub(crate) async fn ask_there(
         &self,
         signaling: &str,
         context: &Context,

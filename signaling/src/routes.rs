@@ -10,6 +10,7 @@
 //! | `POST /v1/realtime/client_secrets`, `POST /v1/realtime/sessions` (beta) | JSON | 200 with `ek_…` |
 //! | `POST /whip/{app}`; `PATCH`, `DELETE /whip/{app}/{call_id}` | WHIP | see [`whip`] |
 //! | `GET /v1/fleet` | a key with the scope `admin` | 200: how transceivers, clusters and ingress points stand |
+//! | `GET /v1/fleet/calls/{call_id}` | a key with the scope `admin` | 200: what the owner tells of the call, see [`support`] |
 //! | `GET /openapi.json` | nothing | 200: all of this for programs |
 //! | `GET /healthz`, `GET /readyz` | nothing | 200, or 503 while no transceiver takes calls |
 //! | `GET /` and the files it names | nothing | the page, see [`page`] |
@@ -41,6 +42,7 @@ use crate::limits::{BODY_MAX, METRICS_BODY_MAX};
 use crate::minting;
 use crate::page;
 use crate::realtime::{self, CALLS};
+use crate::support;
 use crate::whip;
 
 /// The description of the API (OpenAPI 3.1).
@@ -73,6 +75,7 @@ pub fn router(door: Arc<FrontDoor>) -> Router {
             axum::routing::patch(whip::patch).delete(whip::delete),
         )
         .route("/v1/fleet", get(fleet))
+        .route("/v1/fleet/calls/{call_id}", get(support::call))
         .route("/openapi.json", get(openapi))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

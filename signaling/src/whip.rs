@@ -4,6 +4,7 @@
 //! name of the application. The resource of a session is below it, and takes the same `PATCH` and `DELETE` as any call.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -14,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use firsthop_shared::control::CallKind;
 
+use crate::auth::Caller;
 use crate::body::{self, FRAGMENT, SDP};
 use crate::calls::{FrontDoor, NewCall, UNKNOWN_APP};
 use crate::context::Context;
@@ -22,6 +24,7 @@ use crate::error::ApiError;
 use crate::limits::APP_NAME_MAX;
 use crate::metrics::Phase;
 use crate::realtime::{Received, started};
+use crate::traces::CallTrace;
 
 /// Path below which the applications are.
 pub const WHIP: &str = "/whip/";
@@ -38,6 +41,32 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     let started = started(&request);
     let caller = door.authenticate_and_count(request.headers(), Scope::Calls)?;
+    let trace = door.trace(request.headers(), "POST /whip/{app}", started);
+    let result = make(
+        &door,
+        &context,
+        app,
+        request,
+        started,
+        &caller,
+        trace.as_ref(),
+    )
+    .await;
+    if let Some(trace) = trace {
+        trace.end(&result);
+    }
+    result
+}
+
+async fn make(
+    door: &FrontDoor,
+    context: &Context,
+    app: Result<Path<String>, PathRejection>,
+    request: Request,
+    started: Instant,
+    caller: &Caller,
+    trace: Option<&CallTrace>,
+) -> Result<Response, ApiError> {
     let app = app
         .map(|Path(app)| app)
         .ok()
@@ -51,20 +80,21 @@ pub async fn create(
             .about("app")
         })?;
     body::require(request.headers(), &[SDP])?;
-    let received = Received::read(request).await?;
+    let received = Received::read(request).await?.below(trace);
     let offer = body::check_offer(&received.body)?;
     door.metrics.create_phase(Phase::Offer, started.elapsed());
-    if let Some(elsewhere) = door.steer(&context, &received).await {
+    if let Some(elsewhere) = door.steer(context, &received).await {
         return elsewhere;
     }
     let made = door
         .create_call(&NewCall {
             offer,
             session: None,
-            caller: &caller,
+            caller,
             kind: CallKind::Whip,
             app: Some(&app),
             place: context.place,
+            trace,
         })
         .await?;
     door.metrics.create_phase(Phase::Total, started.elapsed());

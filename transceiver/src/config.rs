@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use firsthop_service::settings::{Log, SettingError};
+use firsthop_service::traces::ExportArgs;
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
@@ -93,6 +94,9 @@ pub struct Args {
         default_value_t
     )]
     pub opus: OpusMode,
+    /// Where traces of calls go that signaling traces.
+    #[command(flatten)]
+    pub traces: ExportArgs,
     /// What is logged, and how.
     #[command(flatten)]
     pub log: Log,

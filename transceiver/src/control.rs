@@ -7,20 +7,21 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
+use firsthop_service::traces::Tracer;
 use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, EVENTS_SEGMENT, RestartRequest,
-    RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
+    ControlCode, ControlError, CreateRequest, CreateResponse, DEBUG_PATH, EVENTS_SEGMENT,
+    RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
 };
 use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
 use firsthop_shared::token::{self, Route, Ufrag};
@@ -29,11 +30,15 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::debug;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::session::{Advertised, Credentials};
 use crate::sideband;
-use crate::worker::{Command, CreateSpec, Directory, RestartBy, RestartSpec, Shared, WorkerStats};
+use crate::traces::CallTrace;
+use crate::worker::{
+    Command, CreateSpec, Directory, Endings, RestartBy, RestartSpec, Shared, WorkerStats,
+};
 
 /// One worker, as the control server sees it.
 #[derive(Clone, Debug)]
@@ -58,6 +63,8 @@ pub struct Control {
     pub sessions_per_worker: usize,
     /// Which worker has which session.
     pub directory: Directory,
+    /// What sessions were that have ended.
+    pub endings: Endings,
     /// Keys and fleet, as they are now.
     pub shared: watch::Receiver<Shared>,
     /// Whether no new sessions are taken.
@@ -68,6 +75,8 @@ pub struct Control {
     pub sidebands: Arc<Semaphore>,
     /// The metrics page.
     pub metrics: Metrics,
+    /// Where the spans of traced calls go; nothing when they go nowhere.
+    pub tracer: Option<Tracer>,
 }
 
 impl fmt::Debug for Control {
@@ -97,6 +106,7 @@ pub fn router(control: Arc<Control>) -> Router {
             get(sideband::join),
         )
         .route(STATUS_PATH, get(status))
+        .route(&format!("{DEBUG_PATH}/{{id}}"), get(debug::call))
         .layer(from_fn_with_state(Arc::clone(&control), authorize));
     let routes = Router::new()
         .merge(guarded)
@@ -171,8 +181,32 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
         .map_err(|error| Refusal::new(ControlCode::BadRequest, error.to_string()))
 }
 
-async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Response, Refusal> {
+async fn create(
+    State(control): State<Arc<Control>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let began = Instant::now();
+    let trace = CallTrace::begin(control.tracer.as_ref(), &headers, began);
     let request: CreateRequest = read(body).await?;
+    let session = request.session;
+    let mut queued = None;
+    let result = make(&control, request, trace.as_ref(), &mut queued).await;
+    if let Some(trace) = trace {
+        let failed = result.as_ref().err().map(|refusal| refusal.0.to_string());
+        trace.created(session, queued, failed);
+    }
+    let answer = result?;
+    Ok((StatusCode::CREATED, axum::Json(CreateResponse { answer })).into_response())
+}
+
+/// Has a worker make the session, and returns the answer. Leaves in `queued` when the worker was asked.
+async fn make(
+    control: &Control,
+    request: CreateRequest,
+    trace: Option<&CallTrace>,
+    queued: &mut Option<Instant>,
+) -> Result<String, Refusal> {
     if control.draining.load(Relaxed) {
         return Err(Refusal::new(
             ControlCode::Draining,
@@ -203,14 +237,15 @@ async fn create(State(control): State<Arc<Control>>, body: Body) -> Result<Respo
         kind: request.kind,
         app: request.app,
         config: request.session_config,
+        trace: trace.cloned().map(Box::new),
     };
     let (reply, result) = oneshot::channel();
+    *queued = Some(Instant::now());
     if let Err(refused) = submit(worker, Command::Create(Box::new(spec), reply)) {
         control.directory.release(id);
         return Err(refused);
     }
-    let answer = wait(result).await??;
-    Ok((StatusCode::CREATED, axum::Json(CreateResponse { answer })).into_response())
+    Ok(wait(result).await??)
 }
 
 async fn restart(
@@ -437,15 +472,15 @@ pub(crate) async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use firsthop_service::about::About;
     use firsthop_shared::fleet::Fleet;
     use firsthop_shared::keyring::{DataKeyring, Masters};
 
     use super::*;
 
-    #[test]
-    fn the_secret_is_not_shown_for_debugging() {
+    /// A control server of these workers.
+    pub(crate) fn control(workers: Vec<WorkerHandle>) -> Control {
         let keyring = DataKeyring::parse(&Masters::new([1; 32]).data_toml());
         let fleet = Fleet::parse(
             "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"203.0.113.10:3478\"\n",
@@ -454,13 +489,14 @@ mod tests {
             keyring: Arc::new(keyring.expect("a keyring")),
             fleet: Arc::new(fleet.expect("a fleet")),
         };
-        let control = Control {
+        Control {
             boot: 1,
             owner: OwnerAddr::new(([127, 0, 0, 1], 5_000).into()),
             cluster: ClusterId(1),
-            workers: Vec::new(),
+            workers,
             sessions_per_worker: 1,
             directory: Directory::default(),
+            endings: Endings::default(),
             shared: watch::channel(shared).1,
             draining: Arc::default(),
             secret: "not-for-logs".to_owned(),
@@ -471,9 +507,15 @@ mod tests {
                 Arc::default(),
                 Arc::new(Semaphore::new(1)),
                 &About::new(&[]),
+                Arc::default(),
             ),
-        };
-        let shown = format!("{control:?}");
+            tracer: None,
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_shown_for_debugging() {
+        let shown = format!("{:?}", control(Vec::new()));
         assert!(!shown.contains("not-for-logs"), "{shown}");
         assert!(shown.contains("127.0.0.1:5000"), "{shown}");
     }

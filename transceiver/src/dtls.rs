@@ -7,13 +7,16 @@
 //! The certificate is ECDSA P-256 (small, so that a flight fits a few packets), made when the process starts, and never
 //! written down. Clients check it against the fingerprint in the answer (RFC 8827 section 6.5), so it needs no name.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use str0m::config::{CryptoProvider, DtlsCert, DtlsVersion};
 use str0m::crypto::CryptoError;
-use str0m::crypto::dtls::{DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, ProtocolVersion};
+use str0m::crypto::dtls::{
+    DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, ProtocolVersion, SrtpProfile,
+};
 
 use crate::limits;
 
@@ -125,6 +128,20 @@ impl DtlsProvider for SharedConfig {
     }
 }
 
+thread_local! {
+    /// What the last handshake that ended on this thread agreed on.
+    static AGREED: Cell<Option<SrtpProfile>> = const { Cell::new(None) };
+}
+
+/// The SRTP profile that the handshake has agreed on which has just ended on this thread; told once.
+///
+/// The engine keeps it to itself. It takes it from the instance in the drain that ends with its `Connected` event, so whoever
+/// takes that event asks right then.
+#[must_use]
+pub fn take_agreed_profile() -> Option<SrtpProfile> {
+    AGREED.take()
+}
+
 struct Instance(dimpl::Dtls);
 
 impl fmt::Debug for Instance {
@@ -143,7 +160,11 @@ impl DtlsInstance for Instance {
     }
 
     fn poll_output<'a>(&mut self, buf: &'a mut [u8]) -> DtlsOutput<'a> {
-        self.0.poll_output(buf)
+        let output = self.0.poll_output(buf);
+        if let DtlsOutput::KeyingMaterial(_, profile) = &output {
+            AGREED.set(Some(*profile));
+        }
+        output
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), DtlsImplError> {

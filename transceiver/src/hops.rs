@@ -76,6 +76,21 @@ impl Path {
     }
 }
 
+/// What there is to tell of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathView {
+    /// The client's address at an ingress.
+    pub key: PathKey,
+    /// The relay core that its last packet came by.
+    pub hop: Hop,
+    /// Whether a check of ours was answered from there within [`limits::CONSENT`].
+    pub consent: bool,
+    /// Whether the client's last nomination was this.
+    pub nominated: bool,
+    /// When something that authenticates came from there last.
+    pub heard: Instant,
+}
+
 /// Where a record goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Destination {
@@ -295,6 +310,20 @@ impl Paths {
             handle: path.handle,
             proven: std::mem::take(&mut path.fresh),
         })
+    }
+
+    /// Every known path, for whoever asks how the session stands.
+    pub fn views(&self, now: Instant) -> impl Iterator<Item = PathView> + '_ {
+        self.paths
+            .iter()
+            .enumerate()
+            .map(move |(index, path)| PathView {
+                key: path.key,
+                hop: path.hop,
+                consent: self.has_consent(PathIndex(index), now),
+                nominated: path.nominated,
+                heard: path.heard,
+            })
     }
 
     /// Every known path, to close the session there.

@@ -4,10 +4,17 @@
 //! connected is not used: it keeps to the pair it has nominated, while a session lives as long as its client is heard on any
 //! proven path.
 
+mod phase;
+mod steps;
+
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::limits;
+
+pub use phase::{Phase, SetUp};
+pub use steps::Step;
+use steps::Steps;
 
 /// Where a session stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,76 +130,11 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What a call reaches on its way to a conversation, each once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// The first verified check of the client's.
-    FirstCheck,
-    /// The first answered check of ours.
-    Ice,
-    /// DTLS is up.
-    Dtls,
-    /// The data channel is open.
-    Channel,
-    /// The first packet of the client's audio.
-    AudioIn,
-    /// The first packet of audio to the client.
-    AudioOut,
-}
-
-impl Phase {
-    /// Every phase, for metrics and the log.
-    pub const ALL: [Self; 6] = [
-        Self::FirstCheck,
-        Self::Ice,
-        Self::Dtls,
-        Self::Channel,
-        Self::AudioIn,
-        Self::AudioOut,
-    ];
-
-    /// The name under which metrics and logs show it.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::FirstCheck => "first_check",
-            Self::Ice => "ice",
-            Self::Dtls => "dtls",
-            Self::Channel => "channel",
-            Self::AudioIn => "audio_in",
-            Self::AudioOut => "audio_out",
-        }
-    }
-}
-
-/// When a call reached each phase, in milliseconds from its answer; nothing where it did not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SetUp(pub [Option<u64>; Phase::ALL.len()]);
-
-impl SetUp {
-    /// When it reached this one.
-    #[must_use]
-    pub fn of(&self, phase: Phase) -> Option<u64> {
-        self.0[phase as usize]
-    }
-}
-
-impl fmt::Display for SetUp {
-    /// For the log: names and values, and a dash for what was not reached.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (phase, ms) in Phase::ALL.into_iter().zip(self.0) {
-            let space = if phase as usize == 0 { "" } else { " " };
-            let ms = ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-            write!(f, "{space}{}_ms={ms}", phase.label())?;
-        }
-        Ok(())
-    }
-}
-
 /// The clock of one session's life.
 #[derive(Clone, Debug)]
 pub struct Life {
     created: Instant,
+    steps: Steps,
     phases: [Option<Instant>; Phase::ALL.len()],
     heard: Instant,
     interrupted: Option<Instant>,
@@ -206,6 +148,7 @@ impl Life {
     pub fn new(now: Instant) -> Self {
         Self {
             created: now,
+            steps: Steps::default(),
             phases: [None; Phase::ALL.len()],
             heard: now,
             interrupted: None,
@@ -216,7 +159,10 @@ impl Life {
 
     /// A verified check of the client's came.
     pub fn checked(&mut self, now: Instant) {
-        self.reached(Phase::FirstCheck, now);
+        if self.phases[Phase::FirstCheck as usize].is_none() {
+            self.reached(Phase::FirstCheck, now);
+            self.steps.note(self.state(), now);
+        }
     }
 
     /// The call has reached a phase; only the first time counts.
@@ -234,17 +180,27 @@ impl Life {
     pub fn connected(&mut self, now: Instant) {
         self.reached(Phase::Dtls, now);
         self.proven(now);
+        self.steps.note(self.state(), now);
     }
 
     /// The client was heard, provably.
     pub fn proven(&mut self, now: Instant) {
         self.heard = now;
-        self.interrupted = None;
+        if self.interrupted.take().is_some() {
+            self.steps.note(self.state(), now);
+        }
     }
 
     /// It is over; the first reason stays.
     pub fn end(&mut self, reason: EndReason, now: Instant) {
         self.ended.get_or_insert((reason, now));
+        self.steps.note(self.state(), now);
+    }
+
+    /// The first step of the life and the last ones, in order, and what brought each.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        self.steps.list(self.created, self.end_reason())
     }
 
     /// Where the session stands.
@@ -290,10 +246,23 @@ impl Life {
             State::Live => {
                 self.interrupted = Some(now);
                 self.interruptions += 1;
+                self.steps.note(self.state(), now);
             }
             State::Interrupted => self.end(EndReason::ClientLost, now),
             State::Ended => {}
         }
+    }
+
+    /// When its answer was made.
+    #[must_use]
+    pub fn answered_at(&self) -> Instant {
+        self.created
+    }
+
+    /// When the call reached each phase, in the order of [`Phase::ALL`].
+    #[must_use]
+    pub fn phases(&self) -> [Option<Instant>; Phase::ALL.len()] {
+        self.phases
     }
 
     /// When DTLS came up, if it has.

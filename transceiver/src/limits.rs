@@ -259,6 +259,15 @@ pub const CONTROL: Limits = Limits {
 /// How long a control request waits for its worker.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a question of support's about a call waits for its worker: one that has no time for it has calls to serve.
+pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many of the last steps of a session's life are kept.
+pub const STEPS_KEPT: usize = 16;
+
+/// How many sessions that have ended are still told of, about a kilobyte each.
+pub const ENDINGS_KEPT: usize = 256;
+
 /// How long a stopping process lets its workers close their sessions.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 

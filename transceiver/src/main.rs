@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use firsthop_service::about::About;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
+use firsthop_service::traces::{Counts, Exporter, Tracer};
 use firsthop_service::{file_size, files, server};
 use firsthop_shared::address::ShardId;
 use firsthop_shared::keyring::DataKeyring;
@@ -20,7 +21,7 @@ use firsthop_transceiver::limits;
 use firsthop_transceiver::metrics::Metrics;
 use firsthop_transceiver::socket;
 use firsthop_transceiver::worker::{
-    Core, CoreSettings, Directory, Shared, Worker, WorkerStats, spawn,
+    Core, CoreSettings, Directory, Endings, Shared, Worker, WorkerStats, spawn,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -50,7 +51,12 @@ fn main() -> ExitCode {
             .saturating_add(served)
             .saturating_add(config.workers * limits::FILES_PER_WORKER),
     );
-    match serve(config, &open_files) {
+    let counts = Arc::new(Counts::default());
+    let traced = match args.traces.open(PROGRAM, Arc::clone(&counts)) {
+        Ok(traced) => traced,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
+    match serve(config, &open_files, traced, counts) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -63,7 +69,13 @@ fn random() -> u64 {
     rand::random()
 }
 
-fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
+fn serve(
+    config: Config,
+    open_files: &OpenFiles,
+    traced: Option<(Tracer, Exporter)>,
+    counts: Arc<Counts>,
+) -> anyhow::Result<ExitCode> {
+    let (tracer, exporter) = traced.unzip();
     let identity = Identity::process()?;
     let about = About::new(&["keyring", "fleet", "apps"]);
     let (keyring_watch, keyring) = config.keyring;
@@ -98,6 +110,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
 
     let draining = Arc::new(AtomicBool::new(false));
     let directory = Directory::default();
+    let endings = Endings::default();
     let outages = Arc::new(Outages::default());
     let sidebands = Arc::new(Semaphore::new(limits::SIDEBANDS_MAX));
     let (drain, drained) = watch::channel(None);
@@ -115,6 +128,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             lifetimes: config.lifetimes,
             opus: config.opus,
             directory: directory.clone(),
+            endings: endings.clone(),
             epoch,
         };
         let (commands, queue) = mpsc::channel(limits::COMMANDS_WAITING);
@@ -161,6 +175,7 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         workers: handles,
         sessions_per_worker: config.sessions_per_worker,
         directory: directory.clone(),
+        endings,
         shared: shared_now,
         draining: Arc::clone(&draining),
         secret: config.control_secret,
@@ -171,7 +186,9 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             Arc::clone(&draining),
             Arc::clone(&sidebands),
             &about,
+            counts,
         ),
+        tracer,
     });
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -188,6 +205,8 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
             Arc::clone(&about),
         ));
         tokio::spawn(reload_apps(apps, apps_watch, Arc::clone(&about)));
+        let (last, end) = watch::channel(false);
+        let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(end)));
         open_files.report();
         tracing::info!(
             trunk = %config.trunk,
@@ -261,6 +280,11 @@ fn serve(config: Config, open_files: &OpenFiles) -> anyhow::Result<ExitCode> {
         // The sessions have ended: their sidebands say so, and give their permits back.
         let all = u32::try_from(limits::SIDEBANDS_MAX)?;
         let _ = tokio::time::timeout(limits::STOP_TIMEOUT, sidebands.acquire_many(all)).await;
+        // What the workers have told at their end goes with it.
+        last.send_replace(true);
+        if let Some(exporting) = exporting {
+            exporting.await.context("the export of traces failed")?;
+        }
         fault.map_or(stopped, Err)
     })?;
     tracing::info!("stopped");

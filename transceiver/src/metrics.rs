@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use firsthop_service::about::About;
+use firsthop_service::traces::{Counts, CountsShown};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -310,6 +311,7 @@ impl Metrics {
         draining: Arc<AtomicBool>,
         sidebands: Arc<Semaphore>,
         about: &Arc<About>,
+        traces: Arc<Counts>,
     ) -> Self {
         let mut registry = Registry::with_prefix("firsthop_transceiver");
         about.register(&mut registry);
@@ -319,6 +321,7 @@ impl Metrics {
             draining,
             sidebands,
         }));
+        registry.register_collector(Box::new(CountsShown(traces)));
         Self(registry)
     }
 
@@ -348,7 +351,14 @@ mod tests {
 
     fn show(stats: Vec<Arc<WorkerStats>>, sessions: usize, sidebands: Arc<Semaphore>) -> String {
         let about = About::new(&["keyring"]);
-        let metrics = Metrics::new(stats, sessions, Arc::default(), sidebands, &about);
+        let metrics = Metrics::new(
+            stats,
+            sessions,
+            Arc::default(),
+            sidebands,
+            &about,
+            Arc::default(),
+        );
         metrics.page().expect("a page")
     }
 
@@ -416,6 +426,7 @@ mod tests {
             "firsthop_transceiver_sessions_capacity{worker=\"1\"} 10",
             "firsthop_transceiver_sidebands 2",
             "firsthop_transceiver_draining 0",
+            "firsthop_transceiver_trace_spans_total{outcome=\"exported\"} 0",
         ] {
             assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
         }

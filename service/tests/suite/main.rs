@@ -1,3 +1,5 @@
 //! The server over loopback: what it does with clients that are slow, many, huge, or do not go.
 
 mod server;
+#[cfg(feature = "traces")]
+mod traces;

@@ -15,4 +15,6 @@ mod secrets;
 mod sideband;
 mod stage;
 mod steering;
+mod support;
+mod traces;
 mod whip;

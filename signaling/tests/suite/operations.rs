@@ -220,6 +220,7 @@ async fn the_description_names_every_route_and_no_other() {
         "/whip/{app}",
         "/whip/{app}/{call_id}",
         "/v1/fleet",
+        "/v1/fleet/calls/{call_id}",
         "/openapi.json",
         "/healthz",
         "/readyz",

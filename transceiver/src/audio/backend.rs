@@ -82,9 +82,28 @@ pub enum BackendEnd {
     Failed,
 }
 
-/// What a backend with a server has to tell of a session at its end.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+/// How a backend stands with its server.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendState {
+    /// It needs no server.
+    #[default]
+    Local,
+    /// The first connection is not made yet.
+    Connecting,
+    /// There is a connection.
+    Connected,
+    /// The connection is lost, and is being made again.
+    Lost,
+    /// There is no connection any more, and none is tried.
+    Over,
+}
+
+/// What a backend with a server has to tell of a session.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct BackendReport {
+    /// How it stands now.
+    pub state: BackendState,
     /// From the session's beginning to the server's answer to the handshake, in milliseconds.
     pub connect_ms: Option<u64>,
     /// From the end of the user's first turn to the first audio of its answer, in milliseconds.

@@ -36,6 +36,16 @@ impl Codec {
     /// Every codec, the best first.
     pub const ALL: [Self; 3] = [Self::Opus, Self::Pcmu, Self::Pcma];
 
+    /// Its name, as SDP has it.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Opus => "opus",
+            Self::Pcmu => "PCMU",
+            Self::Pcma => "PCMA",
+        }
+    }
+
     /// The law of G.711, where it is that.
     #[must_use]
     pub fn law(self) -> Option<Law> {

@@ -5,7 +5,7 @@
 //! waits, within the playout's bound.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
 use super::codec::{Codec, CodecError};
@@ -292,6 +292,18 @@ impl Conversation {
     /// Why the backend has ended the session, if it has.
     pub fn ended(&self) -> Option<BackendEnd> {
         self.ended
+    }
+
+    /// How much of the backend's audio waits to be sent.
+    #[must_use]
+    pub fn queued_time(&self) -> Duration {
+        self.playout.queued_time()
+    }
+
+    /// How many of the client's packets wait behind a hole.
+    #[must_use]
+    pub fn packets_waiting(&self) -> usize {
+        self.uplink.waiting()
     }
 
     /// What the backend has to tell of its server.

@@ -33,7 +33,9 @@ mod uplink;
 mod voice;
 mod waiting;
 
-pub use backend::{Backend, BackendEnd, BackendReport, Format, Input, Output, QueueState};
+pub use backend::{
+    Backend, BackendEnd, BackendReport, BackendState, Format, Input, Output, QueueState,
+};
 pub use codec::{Codec, CodecError, MAX_PACKET};
 pub use coding::{Coding, Work};
 pub use conversation::{Conversation, ConversationCounters, ConversationSettings, RtpOut};

@@ -108,6 +108,12 @@ impl<P> Reorder<P> {
         }
     }
 
+    /// How many packets wait behind a hole.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Takes a packet that arrived at `now`.
     ///
     /// Call [`pop`](Self::pop) until it returns `None` after each packet: only packets behind a hole may stay.

@@ -185,6 +185,12 @@ impl Uplink {
         self.decoding
     }
 
+    /// How many packets wait behind a hole.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.reorder.waiting()
+    }
+
     /// What happened since the stream began.
     pub fn counters(&self) -> UplinkCounters {
         UplinkCounters {

@@ -44,6 +44,18 @@ pub enum Kind {
     Pipecat,
 }
 
+impl Kind {
+    /// Its name, as settings have it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Realtime => "realtime",
+            Self::Pipecat => "pipecat",
+        }
+    }
+}
+
 /// How a server is shown the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]

@@ -22,7 +22,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::ahead::{Ahead, Glance};
 use super::stats::BackendStats;
 use super::translator::{FromServer, Loss, LossCause, Message, Translator};
-use crate::audio::{Backend, BackendReport, Format as Form, Input, Output, QueueState};
+use crate::audio::{
+    Backend, BackendReport, BackendState, Format as Form, Input, Output, QueueState,
+};
 use crate::limits;
 
 /// Wakes a worker for one session, whose backend has something to say.
@@ -181,7 +183,10 @@ impl<T: Translator> Linked<T> {
             retry: None,
             more: None,
             over: false,
-            report: BackendReport::default(),
+            report: BackendReport {
+                state: BackendState::Connecting,
+                ..BackendReport::default()
+            },
             began: now,
         };
         (linked, line)
@@ -217,6 +222,7 @@ impl<T: Translator> Linked<T> {
             FromServer::Connected => {
                 self.epoch += 1;
                 self.blocked = None;
+                self.report.state = BackendState::Connected;
                 if self.epoch == 1 {
                     let took = now.saturating_duration_since(self.began);
                     self.report.connect_ms = Some(millis(took));
@@ -229,6 +235,11 @@ impl<T: Translator> Linked<T> {
             FromServer::Lost(loss) => {
                 self.report.losses += 1;
                 self.over = loss.retry.is_none();
+                self.report.state = match (self.over, self.epoch) {
+                    (true, _) => BackendState::Over,
+                    (false, 0) => BackendState::Connecting,
+                    (false, _) => BackendState::Lost,
+                };
                 self.blocked = None;
                 self.stats.lost(loss);
             }

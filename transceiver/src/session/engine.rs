@@ -8,6 +8,7 @@ use str0m::{Event, Input, Output};
 
 use super::{Outbox, Outgoing, Session};
 use crate::channel::Incoming;
+use crate::dtls::take_agreed_profile;
 use crate::hops::{PathIndex, PathKey};
 use crate::life::{EndReason, Phase, State};
 use crate::limits;
@@ -49,6 +50,10 @@ impl Session {
             match self.rtc.poll_output() {
                 Ok(Output::Timeout(at)) => {
                     self.engine_deadline = at;
+                    // Within the drain that has brought it: no other session's can be there.
+                    if self.srtp.is_none() {
+                        self.srtp = take_agreed_profile();
+                    }
                     return;
                 }
                 Ok(Output::Transmit(transmit)) => self.transmit(transmit, now, out),
@@ -135,6 +140,7 @@ impl Session {
                 self.authenticated(from, false, now);
                 match self.channel.incoming(data.id, data.binary, &data.data, now) {
                     Incoming::Event(text) => {
+                        self.events_in += 1;
                         self.idle.active(now);
                         self.voice.client_event(text, now);
                     }
@@ -263,6 +269,7 @@ impl Session {
                 Ok(true) => {
                     self.channel.took();
                     self.channel.left(&text);
+                    self.events_out += 1;
                     self.drain(None, now, out);
                 }
                 Ok(false) => {

@@ -13,6 +13,7 @@ mod early;
 mod engine;
 mod negotiate;
 mod quality;
+mod report;
 mod sidebands;
 mod voice;
 
@@ -23,6 +24,7 @@ use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId
 use firsthop_shared::control::CallKind;
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{IcePassword, Ufrag};
+use str0m::crypto::dtls::SrtpProfile;
 use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
@@ -36,12 +38,14 @@ use crate::limits;
 use crate::proof::{Checks, Meaning};
 use crate::reason::{Drops, Reason};
 use crate::sdp::Offer;
+use crate::traces::SetUpTimes;
 
 use early::{Early, alert_in_the_clear};
 use quality::Quality;
 use voice::Voice;
 
-pub use quality::QualitySummary;
+pub use quality::{LastReport, QualitySummary};
+pub use report::{PathReport, SessionReport};
 pub(crate) use sidebands::Sidebands;
 pub use sidebands::{Sideband, SidebandEnd, SidebandId};
 
@@ -169,6 +173,11 @@ pub struct Session {
     /// first is answered.
     offer: Option<Offer>,
     drops: u64,
+    /// How media is protected, once DTLS has agreed on it.
+    srtp: Option<SrtpProfile>,
+    /// Events of the client's that were taken, and those that were written to its channel.
+    events_in: u64,
+    events_out: u64,
     /// Where the session panics: for tests of what that does to the neighbours.
     #[cfg(test)]
     pub(crate) panics_in: &'static [&'static str],
@@ -510,6 +519,18 @@ impl Session {
             quality: self.quality.summary(),
             expected_loss: self.voice.expected_loss(),
             backend: self.voice.backend_report(),
+        }
+    }
+
+    /// How far its set-up has come.
+    #[must_use]
+    pub fn set_up_times(&self) -> SetUpTimes {
+        SetUpTimes {
+            answered: self.life.answered_at(),
+            phases: self.life.phases(),
+            has_channel: self.channel.is_offered(),
+            backend: self.voice.backend_report(),
+            ended: self.life.end_reason(),
         }
     }
 

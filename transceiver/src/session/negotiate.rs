@@ -89,6 +89,9 @@ impl Session {
             kind: new.kind,
             offer: None,
             drops: 0,
+            srtp: None,
+            events_in: 0,
+            events_out: 0,
             #[cfg(test)]
             panics_in: &[],
         };

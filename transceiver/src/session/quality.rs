@@ -13,10 +13,22 @@ pub(super) struct Quality {
     jitter_up: Mean,
     lost_down: u64,
     sent: u64,
+    last: LastReport,
+}
+
+/// What the last report of the client's said; nothing of what it did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct LastReport {
+    /// The round trip in milliseconds.
+    pub rtt_ms: Option<u64>,
+    /// The jitter of what it receives, in milliseconds.
+    pub jitter_ms: Option<u64>,
+    /// The part of packets that it lost since its report before, 0 to 1.
+    pub lost: Option<f32>,
 }
 
 /// What came of it, for the log line and the metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct QualitySummary {
     /// The mean round trip in milliseconds; nothing when no report told.
     pub rtt_ms: Option<u64>,
@@ -68,10 +80,17 @@ impl Quality {
         };
         // Each report tells of all three; without a new one the old ones are repeated.
         let lost = stats.loss?;
-        self.jitter_down.add(self.time(remote.jitter));
+        let jitter = self.time(remote.jitter);
+        self.jitter_down.add(jitter);
         if let Some(rtt) = stats.rtt {
             self.rtt.add(rtt);
         }
+        let ms = |time: Duration| u64::try_from(time.min(LONGEST).as_millis()).unwrap_or(u64::MAX);
+        self.last = LastReport {
+            rtt_ms: stats.rtt.map(ms).or(self.last.rtt_ms),
+            jitter_ms: Some(ms(jitter)),
+            lost: Some(lost),
+        };
         Some(lost)
     }
 
@@ -80,6 +99,10 @@ impl Quality {
         if stats.loss.is_some() {
             self.jitter_up.add(self.time(stats.jitter));
         }
+    }
+
+    pub(super) fn last(&self) -> LastReport {
+        self.last
     }
 
     pub(super) fn summary(&self) -> QualitySummary {

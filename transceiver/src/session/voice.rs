@@ -1,7 +1,7 @@
 //! The voice of one call: between the engine's RTP and the [`Conversation`] with the backend.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use str0m::Rtc;
 use str0m::media::{Direction, MediaKind, Mid, Pt};
@@ -304,6 +304,14 @@ impl Voice {
     /// Why the backend has ended the session, if it has.
     pub(super) fn ended(&self) -> Option<BackendEnd> {
         self.conversation.as_ref()?.ended()
+    }
+
+    /// How much of the backend's audio waits to be sent, and how many of the client's packets wait behind a hole.
+    pub(super) fn waiting(&self) -> (Duration, usize) {
+        self.conversation
+            .as_ref()
+            .map(|conversation| (conversation.queued_time(), conversation.packets_waiting()))
+            .unwrap_or_default()
     }
 
     pub(super) fn backend_report(&self) -> BackendReport {

@@ -8,6 +8,7 @@ use firsthop_shared::control::{ControlCode, ControlError};
 
 use super::command::{Command, CreateSpec, RestartBy, RestartSpec};
 use super::core::{Core, Slot};
+use super::endings::CallReport;
 use crate::backend::Wanted;
 use crate::life::{EndReason, State};
 use crate::sdp::OfferError;
@@ -36,6 +37,9 @@ impl Core {
                 let slot = self.sessions.get(&id);
                 let ours = slot.filter(|slot| slot.session.created() == created);
                 let _ = reply.send(ours.map(|slot| slot.restart));
+            }
+            Command::Report { id, reply } => {
+                let _ = reply.send(self.report(id, now).map(Box::new));
             }
             Command::Join { id, created, reply } => {
                 let joined = self
@@ -139,6 +143,9 @@ impl Core {
             Slot {
                 session,
                 client: spec.client,
+                app: spec.app,
+                backend: app.kind,
+                trace: spec.trace,
                 restart: Restart(0),
                 armed: None,
                 state: State::Created,
@@ -179,6 +186,12 @@ impl Core {
         }
         self.counters.restarts += u64::from(result.is_ok());
         result.map_err(|error| refusal(&error))
+    }
+
+    fn report(&mut self, id: SessionId, now: Instant) -> Option<CallReport> {
+        let session = self.with(id, now, |session, _| session.report(now))?;
+        let slot = self.sessions.get(&id)?;
+        Some(slot.report(self.settings.shard, session))
     }
 
     fn is_session(&self, id: SessionId, created: u64) -> bool {

@@ -10,7 +10,9 @@ use firsthop_shared::address::{Restart, SessionId, ShardId};
 use firsthop_shared::control::{CallKind, ControlError, IceCredentials};
 use tokio::sync::{Notify, oneshot};
 
+use super::endings::CallReport;
 use crate::session::{Advertised, Credentials, Sideband, SidebandId};
+use crate::traces::CallTrace;
 
 /// A session to make. The control server has checked the ufrag and looked the ingresses up.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct CreateSpec {
     pub app: Option<String>,
     /// What the session is to be configured with.
     pub config: Option<serde_json::Value>,
+    /// Its trace, when it is traced.
+    pub trace: Option<Box<CallTrace>>,
 }
 
 /// What a client restarts ICE with.
@@ -84,6 +88,13 @@ pub enum Command {
         created: u64,
         /// Told what was found.
         reply: oneshot::Sender<Option<Restart>>,
+    },
+    /// Tell how a session stands; the result is nothing where there is none. Without a creation time it is whichever has the id.
+    Report {
+        /// The session's id.
+        id: SessionId,
+        /// Given what there is to tell.
+        reply: oneshot::Sender<Option<Box<CallReport>>>,
     },
     /// Let a sideband join; the result is nothing where there is no such session, and no sideband where there are too many.
     Join {

@@ -14,17 +14,19 @@ use firsthop_shared::trunk::{self, Record, RecordHeader, RecordKind};
 
 use super::command::Directory;
 use super::egress::Egress;
+use super::endings::{CallReport, Endings};
 use super::farewell::guarded;
 use super::stats::Counters;
 use crate::audio::OpusMode;
-use crate::backend::{Backends, Echoes};
+use crate::backend::{Backends, Echoes, Kind};
 use crate::dtls::Identity;
 use crate::hops::Destination;
 use crate::life::{EndReason, State};
 use crate::lifetimes::Lifetimes;
 use crate::limits;
 use crate::reason::{Drops, Reason};
-use crate::session::{Arrival, Outbox, Session};
+use crate::session::{Arrival, Outbox, Session, SessionReport};
+use crate::traces::CallTrace;
 
 /// What all workers share and what changes when a file does.
 #[derive(Clone, Debug)]
@@ -50,6 +52,8 @@ pub struct CoreSettings {
     pub opus: OpusMode,
     /// Where sessions are looked up by the control server.
     pub directory: Directory,
+    /// Where those that have ended are told of.
+    pub endings: Endings,
     /// The grid of audio deadlines begins here, and so do seconds.
     pub epoch: Instant,
 }
@@ -57,11 +61,41 @@ pub struct CoreSettings {
 pub(super) struct Slot {
     pub(super) session: Session,
     pub(super) client: Option<String>,
+    /// The application that the call names.
+    pub(super) app: Option<String>,
+    pub(super) backend: Kind,
+    /// Its trace, as long as its set-up goes on.
+    pub(super) trace: Option<Box<CallTrace>>,
     /// The restart of the ufrag in use.
     pub(super) restart: Restart,
     /// The deadline that stands in the heap for this session.
     pub(super) armed: Option<Instant>,
     pub(super) state: State,
+}
+
+impl Slot {
+    /// Tells the spans of a traced set-up when it is over.
+    pub(super) fn tell_set_up(&mut self, now: Instant) {
+        let Some(trace) = &self.trace else {
+            return;
+        };
+        let times = self.session.set_up_times();
+        if times.is_over(now) {
+            trace.set_up(self.session.id().0, self.backend.label(), &times, now);
+            self.trace = None;
+        }
+    }
+
+    /// What there is to tell of the call, whose session has told this.
+    pub(super) fn report(&self, shard: ShardId, session: SessionReport) -> CallReport {
+        CallReport {
+            client: self.client.clone(),
+            app: self.app.clone(),
+            backend_kind: self.backend.label(),
+            shard: shard.0,
+            session,
+        }
+    }
 }
 
 /// A worker without its socket.
@@ -294,6 +328,9 @@ impl Core {
                 self.counters.connected += 1;
             }
             slot.state = state;
+        }
+        if slot.trace.is_some() {
+            slot.tell_set_up(now);
         }
         if let Some(reason) = slot.session.end_reason() {
             self.finish(id, reason, now);

@@ -59,6 +59,7 @@ impl Rig {
             lifetimes: Lifetimes::default(),
             opus: OpusMode::default(),
             directory: Directory::default(),
+            endings: Endings::default(),
             epoch: now,
         };
         let shared = Shared {
@@ -111,6 +112,7 @@ impl Rig {
             kind: CallKind::Realtime,
             app: app.map(str::to_owned),
             config: None,
+            trace: None,
         };
         let (reply, mut result) = oneshot::channel();
         self.core
@@ -560,6 +562,7 @@ fn malformed_offers_are_refused_and_leave_nothing() {
             kind: CallKind::Realtime,
             app: None,
             config: None,
+            trace: None,
         };
         let (reply, mut result) = oneshot::channel();
         rig.core

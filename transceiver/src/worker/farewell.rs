@@ -7,6 +7,7 @@ use firsthop_shared::address::SessionId;
 use firsthop_shared::trunk::RecordKind;
 
 use super::core::{Core, record_to};
+use super::endings::{CallReport, Ended};
 use crate::life::EndReason;
 
 /// Does one step that a fault of ours may make panic; nothing when it does.
@@ -17,14 +18,28 @@ pub(super) fn guarded<T>(step: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl Core {
+    /// Keeps what support may ask of a session that has ended, less where its client was.
+    fn note_end(&self, id: SessionId, reason: EndReason, report: Option<CallReport>, now: Instant) {
+        let call = report.map(|mut call| {
+            call.session.paths.clear();
+            Box::new(call)
+        });
+        let reason = reason.label();
+        self.settings.endings.note(id, Ended { reason, call }, now);
+    }
+
     /// Takes a session out: relays and whoever looks on are told, and it is counted and logged.
     ///
     /// What a panic has left half done may panic again at each step here. So each is guarded for itself: what a step does not give is
     /// missing in the line of the log, and the others are done all the same.
     pub(super) fn finish(&mut self, id: SessionId, reason: EndReason, now: Instant) {
-        let Some(slot) = self.sessions.remove(&id) else {
+        let Some(mut slot) = self.sessions.remove(&id) else {
             return;
         };
+        let report = guarded(|| slot.session.report(now));
+        let report = report.map(|report| slot.report(self.settings.shard, report));
+        // Before it leaves the directory: whoever asks finds it here or there.
+        self.note_end(id, reason, report, now);
         self.settings.directory.release(id);
         let mut session = slot.session;
         let destinations = guarded(|| session.destinations().collect::<Vec<_>>());

@@ -8,6 +8,7 @@ mod channel;
 mod codecs;
 mod control_port;
 mod cost;
+mod debug;
 mod draining;
 mod golden;
 mod hostile;

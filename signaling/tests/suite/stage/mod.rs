@@ -34,6 +34,7 @@ use firsthop_signaling::rates::Rates;
 use firsthop_signaling::routes;
 use firsthop_signaling::tls;
 use firsthop_signaling::transceivers::{Source, Transceivers};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -78,6 +79,10 @@ pub(crate) struct StubState {
     pub(crate) restart_refusals: VecDeque<ControlCode>,
     /// Creation time, worker and restarts by session id.
     pub(crate) sessions: HashMap<u32, (u64, u8, u8)>,
+    /// Sessions that have ended and that support may still ask of.
+    pub(crate) ended: Vec<u32>,
+    /// The `traceparent` of each request for a session.
+    pub(crate) traceparents: Vec<Option<String>>,
     /// Headers of each sideband that was joined.
     pub(crate) joined: Vec<HeaderMap>,
     /// Ends the sidebands.
@@ -112,6 +117,8 @@ impl Stub {
             restarts: Vec::new(),
             restart_refusals: VecDeque::new(),
             sessions: HashMap::new(),
+            ended: Vec::new(),
+            traceparents: Vec::new(),
             joined: Vec::new(),
             end_sidebands: watch::channel(false).0,
             sideband_refusals: VecDeque::new(),
@@ -123,6 +130,7 @@ impl Stub {
             .route("/v1/sessions/{id}/restart", post(restart))
             .route("/v1/sessions/{id}/events", get(events))
             .route("/v1/status", get(status))
+            .route("/debug/call/{id}", get(report))
             .with_state(Arc::clone(&state));
         let server = tokio::spawn(async move {
             axum::serve(listener, router).await.expect("served");
@@ -173,6 +181,7 @@ async fn make(State(state): State<Arc<Mutex<StubState>>>, request: Request) -> R
     if !knows_secret(request.headers()) {
         return refuse(ControlCode::Unauthorized, "wrong secret");
     }
+    let traceparent = request.headers().get("traceparent").cloned();
     let body = axum::body::to_bytes(request.into_body(), 1 << 20)
         .await
         .expect("a body");
@@ -180,6 +189,8 @@ async fn make(State(state): State<Arc<Mutex<StubState>>>, request: Request) -> R
     let reply = {
         let mut state = state.lock().expect("not poisoned");
         state.asked.push(asked.clone());
+        let text = traceparent.map(|value| value.to_str().expect("ASCII").to_owned());
+        state.traceparents.push(text);
         state.replies.pop_front()
     };
     match reply {
@@ -230,6 +241,29 @@ async fn info(
                 restart: *restart,
             })
             .into_response()
+        }
+        _ => refuse(ControlCode::UnknownSession, "no such session"),
+    }
+}
+
+/// What it tells support.
+async fn report(
+    State(state): State<Arc<Mutex<StubState>>>,
+    axum::extract::Path(id): axum::extract::Path<u32>,
+    Query(query): Query<HashMap<String, u64>>,
+    headers: HeaderMap,
+) -> Response {
+    if !knows_secret(&headers) {
+        return refuse(ControlCode::Unauthorized, "wrong secret");
+    }
+    let state = state.lock().expect("not poisoned");
+    match state.sessions.get(&id) {
+        Some((created, ..)) if Some(created) == query.get("created") => {
+            Json(json!({ "session": id, "state": "live" })).into_response()
+        }
+        _ if state.ended.contains(&id) => {
+            let told = json!({ "code": "unknown_session", "message": "it has ended", "ended": { "reason": "hung_up" } });
+            (StatusCode::NOT_FOUND, Json(told)).into_response()
         }
         _ => refuse(ControlCode::UnknownSession, "no such session"),
     }
@@ -478,6 +512,7 @@ impl Stage {
             steering: Steering::Forward,
             ice_servers: Vec::new(),
             sidebands: Arc::new(Semaphore::new(8)),
+            traces: None,
         };
         change(&mut door);
         let door = Arc::new(door);
