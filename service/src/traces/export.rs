@@ -162,7 +162,15 @@ impl Exporter {
                 () = full => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
-            self.send(batch, PATIENCE, &mut out).await;
+            let sending = self.send(batch, PATIENCE, &mut out);
+            tokio::pin!(sending);
+            tokio::select! {
+                () = &mut sending => continue,
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+            // The program's end waits no longer for this one than for the last.
+            let _ = timeout(LAST_PATIENCE, sending).await;
+            break;
         }
         self.queue.close();
         let mut rest = Vec::new();
