@@ -29,8 +29,21 @@ REDIS_PORT = 6_379
 
 #: What samples may be told apart by: none of these grows with calls or clients.
 LABELS = frozenset(
-    ["answer", "cause", "cluster", "commit", "core", "direction", "fault", "file", "phase", "reason", "relay", "route"]
-    + ["socket", "standing", "state", "status", "to", "value", "version", "worker"]
+    [
+        "answer",
+        "cause",
+        "cluster",
+        "commit",
+        "core",
+        "direction",
+        "fault",
+        "file",
+        "outcome",
+        "phase",
+        "reason",
+        "relay",
+    ]
+    + ["route", "socket", "standing", "state", "status", "to", "value", "version", "worker"]
 )
 #: Of each metric a program has no more series than this, in the test bed's small fleet.
 SERIES_MAX = 150

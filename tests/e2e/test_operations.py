@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from firsthop import metrics, namespaces, session
-from firsthop.guide import Desk, Supervisor, blocks
+from firsthop.guide import GUIDE, Desk, Supervisor, blocks
 from firsthop.instruments import Answer, Instrument
 from firsthop.launching import KEY, READY_SECONDS, RELAY_ADMIN, SIGNALING_METRICS, TRANSCEIVER_CONTROL, says_ready
 from firsthop.metrics import Metrics
@@ -18,6 +18,8 @@ from firsthop.namespaces import HTTP_PORT, UDP_PORT, Testbed
 from firsthop.processes import Program
 from firsthop.stack import Stack
 from firsthop.waiting import until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 RELAY, FIRST, SECOND, SIGNALING, OTHER = (f"127.0.0.{number}" for number in range(10, 15))
 MODEL_PORT = 9_000
@@ -204,6 +206,20 @@ def site(binaries: Path, tmp_path: Path) -> Iterator[Site]:
 
 def test_every_block_of_the_guide_that_has_a_name_is_tried() -> None:
     assert set(blocks()) == PROCEDURES
+
+
+def test_the_guide_names_units_and_files_that_an_installation_makes() -> None:
+    installed = REPOSITORY / "scripts" / "systemd"
+    text = GUIDE.read_text()
+    units = set(re.findall(r"\bfirsthop-(?:relay|transceiver|signaling)\b@?", text))
+    assert len(units) == 3, units
+    for unit in units:
+        assert (installed / f"{unit}.service").is_file(), unit
+    assert "60-firsthop.conf" in text
+    assert (installed / "60-firsthop.conf").is_file()
+    settings = "".join(path.read_text() for path in (installed / "settings").iterdir())
+    for name in ("data.toml", "api.toml", "fleet.toml"):
+        assert f"/etc/firsthop/{name}" in settings, name
 
 
 @pytest.mark.timeout(300)
