@@ -1,9 +1,11 @@
 //! What a model server says that gives a caller's audio back as it came: so callers can find marks in it, and how long these took.
 //!
-//! It begins with [`IN_HAND`] of silence, and each message of the caller's follows as soon as it comes. So the caller hears what it said later by
+//! The first half second is not given back: it may have waited for the server, and what follows would be as late for ever. Then the server
+//! begins with [`IN_HAND`] of silence, and each message of the caller's follows as soon as it comes. So the caller hears what it said later by
 //! that much and by what the way there and back takes, in frames that are never short of audio for want of [`IN_HAND`]; a pause on the way
 //! there that is longer stays in the delay from then on, as it does in any jitter buffer that grows and does not shrink.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,6 +17,9 @@ use super::model::Format;
 
 /// How much later than it came audio is played: the server's own delay, to be subtracted.
 pub const IN_HAND: Duration = Duration::from_millis(60);
+
+/// Messages with audio, each of a frame, that are not given back at the beginning: half a second.
+const PASSED_OVER: u32 = 25;
 
 /// What the audio of a delta stands between.
 const HEAD: &str = r#"{"type":"response.output_audio.delta","event_id":"e3","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":""#;
@@ -28,15 +33,13 @@ pub(super) fn delta(audio: &str) -> Vec<u8> {
 /// One conversation's echo.
 pub(super) struct Echo {
     format: Format,
-    begun: bool,
+    /// Messages with audio that came, the first that is given back included.
+    came: u32,
 }
 
 impl Echo {
     pub(super) fn new(format: Format) -> Self {
-        Self {
-            format,
-            begun: false,
-        }
+        Self { format, came: 0 }
     }
 
     /// What is said to a message of the caller's: its audio, if it has any.
@@ -44,8 +47,16 @@ impl Echo {
         let Some(audio) = appended(message) else {
             return;
         };
-        if !std::mem::replace(&mut self.begun, true) {
-            out.extend(delta(&STANDARD.encode(self.format.silence(IN_HAND))));
+        match self.came.cmp(&PASSED_OVER) {
+            Ordering::Less => {
+                self.came += 1;
+                return;
+            }
+            Ordering::Equal => {
+                self.came += 1;
+                out.extend(delta(&STANDARD.encode(self.format.silence(IN_HAND))));
+            }
+            Ordering::Greater => {}
         }
         out.extend(delta(&audio));
     }
@@ -85,6 +96,10 @@ mod tests {
             );
             echo.reply(br#"{"type":"session.update","session":{}}"#, &mut out);
             assert!(out.is_empty(), "nothing was said");
+            for _ in 0..PASSED_OVER {
+                echo.reply(append.as_bytes(), &mut out);
+            }
+            assert!(out.is_empty(), "it may have waited");
             echo.reply(append.as_bytes(), &mut out);
             echo.reply(append.as_bytes(), &mut out);
             assert_eq!(said(&out), [silence, words.clone(), words]);

@@ -200,8 +200,8 @@ impl Served {
             manner: Manner {
                 echo: self.echo,
                 patience: PATIENCE,
-                // What was said before a model server was there would come back late for ever.
-                after_channel: self.echo.is_some(),
+                // The embedded echo would give back late for ever what was said before it was there.
+                after_channel: self.work == Work::Echo,
                 ..Manner::default()
             },
             ..held(desk, way, self.work.codec(), calls, self.settle, counted)
