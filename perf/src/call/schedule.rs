@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(together.window(), (SECOND * 7, SECOND * 30));
         assert!((together.calls_at_once() - 101.0).abs() < 1e-6);
         let churn = Schedule::new(&plan(1_001, 100.0, 2));
-        assert_eq!(churn.window(), (SECOND * 0, SECOND * 12));
+        assert_eq!(churn.window(), (Duration::ZERO, SECOND * 12));
         assert!((churn.calls_at_once() - 166.8).abs() < 0.1);
     }
 
