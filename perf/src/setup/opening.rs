@@ -3,8 +3,7 @@
 //! It is [`crate::call::client::Client`]'s sibling: that one holds calls, this one may offer no channel, or one whose handshake is in the
 //! offer, and looks at the first packet each way.
 //!
-//! What a browser does, and this does not: browsers nominate with their first check, where this one nominates when a check was answered; and
-//! browsers send the first SCTP packet from either side of DTLS, where here the client of DTLS does.
+//! What a browser does, and this does not: browsers nominate with their first check, where this one nominates when a check was answered.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,6 +16,7 @@ use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
 use super::results::{Channel, Phase, Sample};
+use crate::call::browser;
 use crate::call::identity::Identity;
 use crate::call::recording::Recording;
 
@@ -87,7 +87,7 @@ impl Opening {
             spoke: None,
             closed: false,
         };
-        Ok((client, offer.to_sdp_string()))
+        Ok((client, browser::offer(&offer.to_sdp_string())))
     }
 
     /// Takes the answer, and begins with ICE.
@@ -97,6 +97,9 @@ impl Opening {
     pub fn accept(&mut self, answer: &str, now: Instant, send: Send<'_>) -> Result<(), String> {
         let pending = self.pending.take().ok_or("there was an answer before")?;
         let refused = |error: &dyn std::fmt::Display| format!("the answer cannot be used: {error}");
+        if self.channel == Channel::Handshake {
+            browser::begin_sctp(&mut self.rtc, answer);
+        }
         let answer = SdpAnswer::from_sdp_string(answer).map_err(|error| refused(&error))?;
         self.rtc
             .sdp_api()

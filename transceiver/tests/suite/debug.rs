@@ -32,7 +32,10 @@ fn a_live_call_tells_how_it_stands_and_none_of_its_secrets() {
     relay.connect();
     relay.client.speaking = true;
     relay.client.next_frame = Some(Instant::now());
-    relay.until("echo", |relay| relay.client.heard.loud() > 30);
+    // The engine counts what it has sent every five seconds.
+    relay.until("echo", |relay| {
+        relay.client.heard.loud() > 30 && relay.client.heard.packets > 280
+    });
 
     let (status, call, body) = ask(&signaling, &process, "77");
     assert_eq!(status, 200, "{body}");
