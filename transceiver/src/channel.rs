@@ -33,6 +33,8 @@ pub struct Channel {
     /// The largest message that is sent; nothing when the client's offer has no channel.
     largest: Option<usize>,
     open: Option<(ChannelId, bool)>,
+    /// There has been one, or it has been waited for long enough.
+    settled: bool,
     /// The first event of the session, once it has left the queue: `session.created`.
     first: Option<String>,
     blocked: Option<Blocked>,
@@ -65,6 +67,7 @@ impl Channel {
         Self {
             largest: largest(remote_max),
             open: None,
+            settled: false,
             first: None,
             blocked: None,
             stalled: false,
@@ -72,10 +75,15 @@ impl Channel {
         }
     }
 
-    /// Whether audio should wait for the channel: the offer has one, and it is not open yet.
+    /// Whether the channel should be waited for: the offer has one, and it is not open yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        self.largest.is_some() && self.open.is_none()
+        self.largest.is_some() && !self.settled
+    }
+
+    /// The channel has been waited for long enough.
+    pub fn settle(&mut self) {
+        self.settled = true;
     }
 
     /// Whether the offer has a channel.
@@ -100,6 +108,7 @@ impl Channel {
             Some((_, false)) if !named => return None,
             _ => self.open = Some((id, named)),
         }
+        self.settled = true;
         self.took();
         self.first.clone()
     }

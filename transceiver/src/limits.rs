@@ -70,7 +70,7 @@ pub const CHANNEL_BUFFER: usize = CHANNEL_SEND_MAX + 64 * 1_024;
 /// session is without its client, so nobody's events are lost by a change of networks.
 pub const CHANNEL_STALL: Duration = Duration::from_secs(30);
 
-/// How long audio waits for the channel that the offer announced; then it is sent without.
+/// How long audio waits for SCTP, or for the channel that the offer announced; then it is sent without.
 pub const CHANNEL_WAIT: Duration = Duration::from_secs(2);
 
 /// How soon a full channel is tried again.

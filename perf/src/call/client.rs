@@ -9,6 +9,7 @@ use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
+use super::browser;
 use super::hearing::Packet;
 use super::identity::Identity;
 use super::listening::{Listening, News};
@@ -120,7 +121,7 @@ impl Client {
             listening: None,
             after_channel: false,
         };
-        Ok((client, offer.to_sdp_string()))
+        Ok((client, browser::offer(&offer.to_sdp_string())))
     }
 
     /// Has it begin to speak when its channel is open, and not when DTLS is up.
@@ -162,6 +163,7 @@ impl Client {
             .ok_or_else(|| refused("there was one before".to_owned()))?;
         let answer = self.choose(answer);
         self.check_choice()?;
+        browser::begin_sctp(&mut self.rtc, &answer);
         let answer =
             SdpAnswer::from_sdp_string(&answer).map_err(|error| refused(error.to_string()))?;
         self.rtc

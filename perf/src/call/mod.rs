@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Pure: [`client`] (and [`moving`], how it changes its address; [`speaking`], what it says; [`listening`], with [`ear`] and [`interruption`], what it makes of what it gets),
-//! [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
+//! `browser` (what it does as browsers do), [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
 //! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`alone`], [`costs`], [`comparison`], [`memory`] and [`churn`] put
 //! programs and loads together to measurements; [`trial`], [`model`], [`janus`], [`profile`] and [`stack`] are what they need for it, and of that [`between`], [`tolerance`],
 //! [`cost`] and [`echoing`] are pure.
@@ -15,6 +15,7 @@
 pub mod air;
 pub mod alone;
 pub mod between;
+pub(crate) mod browser;
 pub mod caller;
 pub mod capacity;
 pub mod capacity_results;

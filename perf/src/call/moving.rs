@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use str0m::{Candidate, Input};
 
+use super::browser;
 use super::client::{Client, ClientError, Send};
 
 impl Client {
@@ -30,7 +31,7 @@ impl Client {
             .apply()
             .unwrap_or_else(|| unreachable!("a restart is a change"));
         self.pending = Some(pending);
-        Ok(offer.to_sdp_string())
+        Ok(browser::offer(&offer.to_sdp_string()))
     }
 
     /// The address has changed, and the server knows the new credentials: ICE begins from there.

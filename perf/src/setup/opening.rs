@@ -5,7 +5,7 @@
 //!
 //! What a browser does, and this does not: browsers nominate a pair with their first check, where this one nominates when a check was answered,
 //! which costs no round trip because it is in time for DTLS; and browsers send the channel's opening with the third packet of SCTP's handshake,
-//! where this one waits for the fourth: its channel opens a round trip later than theirs, where SCTP shakes hands.
+//! where this one waits for the fourth: its channel opens a round trip later than theirs, where SCTP shakes hands. Audio waits for neither.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,6 +18,7 @@ use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
 use super::results::{Channel, Phase, Sample};
+use crate::call::browser;
 use crate::call::identity::Identity;
 use crate::call::recording::Recording;
 
@@ -88,7 +89,7 @@ impl Opening {
             spoke: None,
             closed: false,
         };
-        Ok((client, offer.to_sdp_string()))
+        Ok((client, browser::offer(&offer.to_sdp_string())))
     }
 
     /// Takes the answer, and begins with ICE.
@@ -98,6 +99,9 @@ impl Opening {
     pub fn accept(&mut self, answer: &str, now: Instant, send: Send<'_>) -> Result<(), String> {
         let pending = self.pending.take().ok_or("there was an answer before")?;
         let refused = |error: &dyn std::fmt::Display| format!("the answer cannot be used: {error}");
+        if self.channel == Channel::Handshake {
+            browser::begin_sctp(&mut self.rtc, answer);
+        }
         let answer = SdpAnswer::from_sdp_string(answer).map_err(|error| refused(&error))?;
         self.rtc
             .sdp_api()

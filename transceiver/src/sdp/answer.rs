@@ -17,6 +17,8 @@ pub struct AnswerParts<'a> {
     pub ufrag: &'a str,
     /// Our ICE password, as derived.
     pub password: &'a str,
+    /// Whether DTLS is ours to begin.
+    pub active: bool,
     /// The advertised addresses, best first.
     pub candidates: &'a [SocketAddr],
     /// Session id of the `o=` line; a number that stays.
@@ -170,11 +172,12 @@ fn write_transport(out: &mut String, section: &Section, lines: &[&str], parts: &
         "a=ice-ufrag:{}\r\na=ice-pwd:{}\r\n",
         parts.ufrag, parts.password
     );
-    for line in lines {
-        if line.starts_with("a=fingerprint:") || line.starts_with("a=setup:") {
-            let _ = write!(out, "{line}\r\n");
-        }
+    for line in lines.iter().filter(|l| l.starts_with("a=fingerprint:")) {
+        let _ = write!(out, "{line}\r\n");
     }
+    // The engine's part may be another: see `Offer::parts_differ`.
+    let setup = if parts.active { "active" } else { "passive" };
+    let _ = write!(out, "a=setup:{setup}\r\n");
     for (index, address) in parts.candidates.iter().enumerate() {
         let _ = write!(
             out,
@@ -208,6 +211,7 @@ mod tests {
         AnswerParts {
             ufrag: "minted",
             password: "derived",
+            active: true,
             candidates,
             origin: 7,
             version: 1,
@@ -242,7 +246,7 @@ mod tests {
             "a=mid:the-voice",
             "a=ice-ufrag:minted",
             "a=ice-pwd:derived",
-            "a=setup:passive",
+            "a=setup:active",
             "a=sendrecv",
             "a=msid:stream track",
             "a=candidate:1 1 udp 2130706431 203.0.113.10 3478 typ host",

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::offer::Offer;
-use super::section::{Role, Section, attribute, encoding};
+use super::section::{Role, Section, encoding};
 use crate::limits;
 
 /// Attributes of a section that the engine needs; all others stay outside. Payload-bound ones are filtered apart.
@@ -89,19 +89,24 @@ impl Offer {
 
     /// What the engine is told of who begins the handshake of DTLS: the client's word, and ours where that leaves the choice.
     ///
-    /// We begin where we may: it saves a round trip. Where SCTP has a handshake of its own the client does: many clients begin that one
-    /// whatever their part in DTLS is, and some only as clients of DTLS, and the engine lets its client of DTLS begin it alone. And in WHIP the
-    /// client does, because the endpoint should be passive (RFC 9725 section 4.2).
+    /// We begin where we may: it saves a round trip. Where SCTP has a handshake of its own the client begins that one, and the engine lets
+    /// its client of DTLS begin it alone: so it is told that the client begins DTLS, which is true of all but those in
+    /// [`Offer::parts_differ`].
     fn setup(&self) -> &str {
-        match self.credential("setup").unwrap_or("actpass").trim() {
-            "actpass" if !self.uplink_only && !self.shakes_hands_for_sctp() => "passive",
-            other => other,
+        if self.leaves_dtls_to_us() && !self.shakes_hands_for_sctp() {
+            return "passive";
         }
+        self.offered_setup()
     }
 
-    fn shakes_hands_for_sctp(&self) -> bool {
-        self.section(Role::Channel)
-            .is_some_and(|section| attribute(&section.attributes, "sctp-init").is_none())
+    /// Whether the client leaves the choice who begins DTLS to us. In WHIP it does not: the endpoint should be passive (RFC 9725 section
+    /// 4.2).
+    pub(super) fn leaves_dtls_to_us(&self) -> bool {
+        self.offered_setup() == "actpass" && !self.uplink_only
+    }
+
+    fn offered_setup(&self) -> &str {
+        self.credential("setup").unwrap_or("actpass").trim()
     }
 
     /// Forgets every attribute that neither the engine nor an answer will ask for: an offer that is kept for a restart is small then.

@@ -6,6 +6,7 @@
 //! plain offer of just those; [`answer`](compose) puts the engine's answer back into the shape of the client's offer.
 
 mod answer;
+mod channel;
 mod engine;
 mod offer;
 mod section;

@@ -5,6 +5,7 @@
 use firsthop_shared::control::{CallKind, IceCredentials};
 use firsthop_shared::limits::SDP_MAX;
 
+use super::channel;
 use super::engine::DIRECTIONS;
 use super::section::{Role, Section, all, attribute};
 use super::strict;
@@ -51,6 +52,8 @@ pub struct Offer {
     pub(super) fingerprint: String,
     /// Whether the client is only listened to.
     pub(super) uplink_only: bool,
+    /// Whether the client begins SCTP whatever its part in DTLS is.
+    pub(super) begins_sctp: bool,
     /// The client's newer ICE credentials, sent without an offer.
     ice: Option<IceCredentials>,
 }
@@ -97,8 +100,10 @@ impl Offer {
             codec: None,
             fingerprint: String::new(),
             uplink_only: purpose.kind == CallKind::Whip,
+            begins_sctp: false,
             ice: None,
         };
+        let mut origin = "";
         for (number, line) in lines {
             let Some((kind, value)) = line.split_at_checked(2) else {
                 return Err(not_sdp(number));
@@ -109,6 +114,7 @@ impl Offer {
             }
             let section = offer.sections.last_mut();
             match (kind, section) {
+                ("o=", None) => origin = value,
                 ("a=", None) => offer.session_attributes.push(value.to_owned()),
                 ("a=", Some(section)) => section.attributes.push(value.to_owned()),
                 ("m=", _) => {
@@ -121,6 +127,7 @@ impl Offer {
                 _ => return Err(not_sdp(number)),
             }
         }
+        offer.begins_sctp = channel::begins_sctp(origin, &offer.session_attributes);
         offer.sort(purpose)?;
         offer.check()?;
         offer.forget_unused();
@@ -164,26 +171,6 @@ impl Offer {
                 of.parse() == Ok(pt) && parameters.any(|p| p == "useinbandfec=1")
             })
         })
-    }
-
-    /// What the client lets us send in one message on the channel, in bytes; nothing when it offers no channel.
-    #[must_use]
-    pub fn channel_message_max(&self) -> Option<usize> {
-        let section = self.section(Role::Channel)?;
-        Some(match section.attribute("max-message-size") {
-            Some(text) => match text.trim().parse() {
-                // Zero means any size.
-                Ok(0) | Err(_) => limits::CHANNEL_MESSAGE_MAX as usize,
-                Ok(size) => size,
-            },
-            None => limits::CHANNEL_REMOTE_MESSAGE_DEFAULT,
-        })
-    }
-
-    /// Whether the offer has a data channel section that is served.
-    #[must_use]
-    pub fn has_channel(&self) -> bool {
-        self.section(Role::Channel).is_some()
     }
 
     /// The client's ICE password: its answers to our checks are signed with it.

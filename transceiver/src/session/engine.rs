@@ -197,9 +197,7 @@ impl Session {
             self.farewell(now, out);
             return;
         }
-        if self.media_may_start(now) {
-            self.voice.start();
-        }
+        self.start_media(now);
         if let Some(error) = self.voice.failure() {
             tracing::error!(session = self.id.0, %error, "no audio codec");
             self.life.end(EndReason::CodecFailed, now);
@@ -217,7 +215,8 @@ impl Session {
         }
         self.write_events(now, out);
         // A client that is still connecting is told first: it has until it is reaped.
-        if let Some(why) = self.voice.ended().filter(|_| self.voice.is_started()) {
+        let told = self.voice.is_started() && !self.channel.is_awaited();
+        if let Some(why) = self.voice.ended().filter(|_| told) {
             self.backend_ended(why, now);
         }
         self.look_on(now, out);
@@ -263,8 +262,8 @@ impl Session {
         out.drops[Reason::ChannelOversize] += shortened;
         self.write_waiting(now, out);
         // What a client misses before its channel can have opened is not its doing either.
-        let opening = self.channel.is_awaited() && !self.voice.is_started();
-        self.voice.events_flow(self.channel.flows() || opening);
+        let flows = self.channel.flows() || self.channel.is_awaited();
+        self.voice.events_flow(flows);
     }
 
     fn write_waiting(&mut self, now: Instant, out: &mut Outbox) {
@@ -315,17 +314,23 @@ impl Session {
         }
     }
 
-    /// Media starts with DTLS, and with the channel when the offer has one; or without it, after a while.
-    fn media_may_start(&self, now: Instant) -> bool {
-        match self.life.connected_at() {
-            None => false,
-            Some(at) => !self.channel.is_awaited() || now >= at + limits::CHANNEL_WAIT,
+    /// Media starts with DTLS, and with SCTP when the offer has a channel; or without it, after a while. Once SCTP is up the client opens its
+    /// channel with the next packet: audio need not wait for that.
+    fn start_media(&mut self, now: Instant) {
+        let Some(at) = self.life.connected_at() else {
+            return;
+        };
+        if now >= at + limits::CHANNEL_WAIT {
+            self.channel.settle();
+        }
+        if !self.channel.is_awaited() || self.hello.is_associated() {
+            self.voice.start();
         }
     }
 
     pub(super) fn media_deadline(&self) -> Option<Instant> {
         let at = self.life.connected_at()? + limits::CHANNEL_WAIT;
-        (self.channel.is_awaited() && !self.voice.is_started()).then_some(at)
+        self.channel.is_awaited().then_some(at)
     }
 
     /// Sends the last packets: RTCP BYE and the DTLS close_notify, where the engine has them.

@@ -60,6 +60,9 @@ impl Session {
             engine_codec(config.codec_config(), codec, pt);
         }
         let (rtc, hello) = identity.engine(config, now);
+        if offer.parts_differ() {
+            hello.take_over();
+        }
         let channel = Channel::new(offer.channel_message_max(), now);
         let mut session = Self {
             id: new.id,
@@ -205,6 +208,8 @@ impl Session {
             &AnswerParts {
                 ufrag: self.credentials.ufrag.as_str(),
                 password: self.credentials.password.as_str(),
+                // Settled by the first offer for as long as DTLS lasts (RFC 8842 section 5.5).
+                active: self.hello.is_active(),
                 candidates: &candidates,
                 origin: u64::from(self.id.0),
                 version: self.answers,

@@ -239,7 +239,7 @@ fn a_verified_check_is_answered_down_its_own_hop_with_the_relay_s_handle() {
     assert_eq!(
         sent.len(),
         3,
-        "the answer, a check of our own, and DTLS's first flight"
+        "the answer, a check of our own, and our first flight of DTLS"
     );
     for (header, _) in &sent {
         assert_eq!(header.client, check.0.client);

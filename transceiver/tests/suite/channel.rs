@@ -14,7 +14,7 @@ use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
 use serde_json::{Value, json};
 
-use crate::peer::Call;
+use crate::peer::{Call, Client};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -87,11 +87,19 @@ fn an_event_of_any_size_arrives_or_is_replaced_and_the_next_one_follows() {
     let sizes = [
         100_000, 130_000, 200_000, 262_000, 263_000, 600_000, 5_000_000,
     ];
-    // Three clients: one that takes little, one that takes any size, and one that says so by a number.
-    for (id, announced, takes) in [
-        (1, "65536", 65_536),
-        (2, "0", limits::CHANNEL_SEND_MAX),
-        (3, "1073741823", limits::CHANNEL_SEND_MAX),
+    let now = Instant::now();
+    let other = || Client::new(now);
+    // Clients that take little, that take any size, that say so by a number, and one that does as browsers do.
+    for (id, client, announced, takes) in [
+        (1, other(), "65536", 65_536),
+        (2, other(), "0", limits::CHANNEL_SEND_MAX),
+        (3, other(), "1073741823", limits::CHANNEL_SEND_MAX),
+        (
+            6,
+            Client::libwebrtc(now),
+            "262144",
+            limits::CHANNEL_SEND_MAX,
+        ),
     ] {
         let item = |audio: usize| {
             let content =
@@ -103,12 +111,13 @@ fn an_event_of_any_size_arrives_or_is_replaced_and_the_next_one_follows() {
             [large, item(*size), json!({"type": "after", "n": n})]
         });
         let (backend, _) = Says::all(events);
-        let mut call = Call::to(id, backend, |offer| {
+        let edit = |offer: String| {
             offer.replace(
                 "a=max-message-size:262144",
                 &format!("a=max-message-size:{announced}"),
             )
-        });
+        };
+        let mut call = Call::between(id, client, backend, edit, now);
         call.until(secs(120), |call| {
             call.client.heard.events.len() == 1 + 3 * sizes.len()
         });

@@ -67,7 +67,7 @@ fn chrome_s_offer_is_answered_line_for_line() {
         for line in [
             mid,
             &ufrag,
-            "a=setup:passive",
+            "a=setup:active",
             "a=end-of-candidates",
             "c=IN IP4 203.0.113.10",
         ] {

@@ -71,6 +71,23 @@ pub(crate) struct Client {
     decoder: Decoder,
     /// Where the offer's audio goes.
     pub(crate) direction: Direction,
+    /// Does as libwebrtc does: begins SCTP whatever its part in DTLS is, and has the offer that it is known by.
+    libwebrtc: bool,
+}
+
+/// Has an offer of str0m's say what those of libwebrtc alone do.
+fn like_libwebrtc(offer: &str) -> String {
+    let lines = offer.split_inclusive('\n').map(|line| {
+        if line.starts_with("o=") {
+            let numbers: Vec<&str> = line.split(' ').skip(1).take(2).collect();
+            format!("o=- {} IN IP4 127.0.0.1\r\n", numbers.join(" "))
+        } else if line.starts_with("t=") {
+            format!("{line}a=extmap-allow-mixed\r\na=msid-semantic: WMS\r\n")
+        } else {
+            line.to_owned()
+        }
+    });
+    lines.collect()
 }
 
 fn mids(sdp: &str) -> String {
@@ -94,6 +111,14 @@ impl Client {
     /// A client whose offer has the handshake of SCTP in it (draft-hancke-tsvwg-snap).
     pub(crate) fn with_snap(now: Instant) -> Self {
         Self::made(now, Codec::Opus, true)
+    }
+
+    /// A client that does as a browser does.
+    pub(crate) fn libwebrtc(now: Instant) -> Self {
+        Self {
+            libwebrtc: true,
+            ..Self::new(now)
+        }
     }
 
     fn made(now: Instant, codec: Codec, snap: bool) -> Self {
@@ -131,6 +156,7 @@ impl Client {
             encoder: Encoder::new(codec, EncoderSettings::default()).expect("an encoder"),
             decoder: Decoder::new(codec).expect("a decoder"),
             direction: Direction::SendRecv,
+            libwebrtc: false,
         }
     }
 
@@ -141,7 +167,16 @@ impl Client {
             self.channel = Some(api.add_channel(self.label.clone()));
         }
         let (offer, pending) = api.apply().expect("changes");
-        (offer.to_sdp_string(), pending)
+        (self.written(&offer.to_sdp_string()), pending)
+    }
+
+    /// An offer as this client writes it.
+    pub(crate) fn written(&self, offer: &str) -> String {
+        if self.libwebrtc {
+            like_libwebrtc(offer)
+        } else {
+            offer.to_owned()
+        }
     }
 
     pub(crate) fn accept(&mut self, pending: SdpPendingOffer, answer: &str) {
@@ -153,6 +188,9 @@ impl Client {
                 &format!("t=0 0\r\na=group:BUNDLE {}\r\n", mids(answer)),
                 1,
             );
+        }
+        if self.libwebrtc && self.channel.is_some() {
+            self.rtc.direct_api().start_sctp(true);
         }
         let answer =
             SdpAnswer::from_sdp_string(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"));

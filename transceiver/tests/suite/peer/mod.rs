@@ -227,7 +227,17 @@ impl Call {
         edit: impl FnOnce(String) -> String,
     ) -> Self {
         let now = Instant::now();
-        let client = Client::new(now);
+        Self::between(id, Client::new(now), backend, edit, now)
+    }
+
+    /// The same for a client that was made at `now`.
+    pub(crate) fn between(
+        id: u32,
+        client: Client,
+        backend: Box<dyn Backend>,
+        edit: impl FnOnce(String) -> String,
+        now: Instant,
+    ) -> Self {
         let opened = Opened {
             backend,
             playout: PlayoutSettings::default(),
@@ -317,7 +327,8 @@ impl Call {
         let mut api = self.client.rtc.sdp_api();
         api.ice_restart(true);
         let (offer, pending) = api.apply().expect("changes");
-        self.renegotiate(restart, &edit(offer.to_sdp_string()), pending)
+        let offer = self.client.written(&offer.to_sdp_string());
+        self.renegotiate(restart, &edit(offer), pending)
     }
 
     /// An ICE restart by the client's new credentials alone: the whole offer stays with the client, which takes an answer as if it had been
@@ -354,7 +365,8 @@ impl Call {
         let mut api = self.client.rtc.sdp_api();
         api.set_direction(mid, direction);
         let (offer, pending) = api.apply().expect("changes");
-        self.renegotiate(0, &offer.to_sdp_string(), pending)
+        let offer = self.client.written(&offer.to_sdp_string());
+        self.renegotiate(0, &offer, pending)
     }
 
     fn renegotiate(
