@@ -39,8 +39,8 @@ impl Session {
 
     /// Sends what a handshake of ours has before the client has replied.
     ///
-    /// Once, that goes to an address that is not validated: where the client's first check, which was verified, says that it is. It is one
-    /// packet, about as large as the two that the address gets for that check anyway, and it saves each call a round trip.
+    /// One packet goes to an address that is not validated: where the client's first check, which was verified, says that it is. It is
+    /// about as large as the two that the address gets for that check anyway, and it saves each call a round trip.
     fn say_hello(&mut self, now: Instant, out: &mut Outbox) {
         let Some(key) = self.hello_to else {
             return;
@@ -51,11 +51,13 @@ impl Session {
                 continue;
             }
             match self.paths.send_to(&key) {
-                Some(to) => out.sends.push(Outgoing { to, payload }),
+                Some(to) => {
+                    out.sends.push(Outgoing { to, payload });
+                    self.said_hello = true;
+                }
                 None => self.drop_one(Reason::NoHop, out),
             }
         }
-        self.said_hello = true;
     }
 
     fn engine_failed(&mut self, error: &str0m::RtcError, now: Instant, out: &mut Outbox) {
