@@ -78,10 +78,26 @@ impl CallLoad {
     }
 }
 
+/// A call was answered, but not made. It is what an [`io::Error`] of [`run`] is of then.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("signaling answers {0}")]
+pub struct Refused(
+    /// The answer's first line.
+    String,
+);
+
+impl Refused {
+    /// Whether this is what an error is of.
+    #[must_use]
+    pub fn is_in(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
 /// Loads signaling, and says what came of it.
 ///
 /// # Errors
-/// A call was not answered with 201, signaling ended, or sockets fail.
+/// A call was answered, but not with 201 ([`Refused`]), or signaling ended, or sockets fail.
 pub fn run(door: &mut FrontDoor, plan: &CallPlan) -> io::Result<CallLoad> {
     let request = request(door, plan.connects);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -222,6 +238,10 @@ impl Schedule {
             .spawn(move || {
                 let mut late = histogram();
                 for n in 0..total {
+                    // Nobody waits any more: a call failed.
+                    if Arc::strong_count(&due) == 1 {
+                        break;
+                    }
                     let at = start + Duration::from_secs_f64(n as f64 * gap);
                     std::thread::sleep(at.saturating_duration_since(Instant::now()));
                     let nanos = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -288,10 +308,11 @@ impl Client {
         };
         connection.stream().write_all(&self.request).await?;
         let answer = connection.next().await?;
-        let first = answer.and_then(|head| head.lines().next());
-        if !first.is_some_and(|line| line.starts_with("HTTP/1.1 201")) {
-            let said = first.unwrap_or("nothing");
-            return Err(io::Error::other(format!("signaling answers {said}")));
+        let Some(first) = answer.and_then(|head| head.lines().next()) else {
+            return Err(io::Error::other("signaling answers nothing"));
+        };
+        if !first.starts_with("HTTP/1.1 201") {
+            return Err(io::Error::other(Refused(first.to_owned())));
         }
         if !self.connects {
             self.connection = Some(connection);

@@ -188,6 +188,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         calls: CallResults {
             measured: measured.clone(),
             quick: args.quick,
+            tolerance: args.tolerance,
             ..CallResults::default()
         },
         found: CapacityResults {
@@ -197,11 +198,30 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
             ..CapacityResults::default()
         },
     };
+    let mut failed = Vec::new();
     for measure in only {
         writeln!(std::io::stderr(), "{measure:?} ...")?;
-        survey.measure(*measure)?;
+        // What others took an hour to find is not lost with it.
+        if let Err(error) = survey.measure(*measure) {
+            let words = format!("{measure:?} failed: {error:#}.");
+            tell(&words);
+            survey.found.notes.push(words);
+            failed.push(format!("{measure:?}"));
+        }
+        survey.write()?;
     }
-    survey.tell()
+    write!(
+        std::io::stdout().lock(),
+        "{}{}",
+        survey.calls.table(),
+        survey.found.table()
+    )?;
+    ensure!(
+        failed.is_empty(),
+        "{} failed, for the reasons above; the others' results are complete",
+        failed.join(", ")
+    );
+    Ok(())
 }
 
 impl Survey<'_> {
@@ -303,9 +323,11 @@ impl Survey<'_> {
             calls,
             rates: self.effort.rates.to_vec(),
         };
-        self.found.costs = costs::measure(&plan, |kind, size, report| {
+        let measured = costs::measure(&plan, |kind, size, report| {
             tell_report(&format!("{kind:?} {size:.0}"), report);
         })?;
+        self.found.costs = measured.costs;
+        self.found.notes.extend(measured.notes);
         Ok(())
     }
 
@@ -378,10 +400,8 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Prints what was found, and writes the files that have something in them.
-    fn tell(&self) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        write!(out, "{}{}", self.calls.table(), self.found.table())?;
+    /// Writes the files that have something in them.
+    fn write(&self) -> anyhow::Result<()> {
         let Some(folder) = &self.args.results else {
             return Ok(());
         };

@@ -87,11 +87,21 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// When, for putting files in order: one whose date is not known is older than all others.
+    fn when(&self) -> (bool, &str) {
+        when(&self.date)
+    }
+
     /// The day, of a date that has one.
     #[must_use]
     pub fn day(&self) -> &str {
         self.date.split('T').next().unwrap_or(&self.date)
     }
+}
+
+/// See [`Origin::when`].
+fn when(date: &str) -> (bool, &str) {
+    (date.starts_with(|first: char| first.is_ascii_digit()), date)
 }
 
 impl Display for Origin {
@@ -167,7 +177,7 @@ pub enum FindingsError {
 /// All files that were read.
 #[derive(Clone, Default, Debug)]
 pub struct Findings {
-    /// In the order of their kinds, then of their dates.
+    /// In the order of their kinds; of each, those of the short form before the whole ones, and the oldest first.
     sources: Vec<Source>,
 }
 
@@ -202,7 +212,12 @@ impl Findings {
     #[must_use]
     pub fn of(mut sources: Vec<Source>) -> Self {
         // The sort is stable: files without a date, or of one moment, stay as they were given.
-        sources.sort_by(|a, b| (a.kind, &a.origin.date).cmp(&(b.kind, &b.origin.date)));
+        let key = |source: &Source| (source.kind, !source.quick);
+        sources.sort_by(|a, b| {
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.origin.when().cmp(&b.origin.when()))
+        });
         Self { sources }
     }
 
@@ -212,14 +227,14 @@ impl Findings {
         &self.sources
     }
 
-    /// Those of a kind, the oldest first.
+    /// Those of a kind: of the short form, then whole, and each the oldest first.
     pub fn of_kind(&self, kind: Kind) -> impl DoubleEndedIterator<Item = &Source> {
         self.sources
             .iter()
             .filter(move |source| source.kind == kind)
     }
 
-    /// The newest of a kind.
+    /// The newest of a kind; of the short form only where there is no whole one.
     #[must_use]
     pub fn latest(&self, kind: Kind) -> Option<&Source> {
         self.of_kind(kind).next_back()
@@ -280,7 +295,10 @@ impl Source {
         } else {
             vec![source.read()?]
         };
-        let Some(newest) = heads.iter().max_by(|a, b| a.date.cmp(&b.date)) else {
+        let Some(newest) = heads
+            .iter()
+            .max_by(|a, b| when(&a.date).cmp(&when(&b.date)))
+        else {
             return Err(source.shape(".", "an empty list"));
         };
         source.quick = newest.quick;
@@ -461,5 +479,27 @@ mod tests {
         assert_eq!(latest.origin.date, "2026-02-01");
         assert_eq!(findings.newest().count(), 1);
         assert!(findings.latest(Kind::Relay).is_none());
+    }
+
+    #[test]
+    fn a_file_without_a_date_or_of_the_short_form_is_no_newer_than_a_whole_one_with_a_date() {
+        let of = |date: &str, quick: bool| {
+            let text = format!(r#"{{{HEAD}, "date": "{date}", "quick": {quick}}}"#);
+            parse(Kind::Calls, &text).expect("good")
+        };
+        let findings = Findings::of(vec![
+            of("2026-03-01", true),
+            of("unknown", false),
+            of("2026-01-01", false),
+            of("unknown", true),
+        ]);
+        let dates: Vec<&str> = findings
+            .of_kind(Kind::Calls)
+            .map(|source| source.origin.date.as_str())
+            .collect();
+        assert_eq!(dates, ["unknown", "2026-03-01", "unknown", "2026-01-01"]);
+        let rows = ["unknown", "2026-01-01"].map(|date| format!(r#"{{{HEAD}, "date": "{date}"}}"#));
+        let testnet = parse(Kind::Testnet, &format!("[{}]", rows.join(", "))).expect("good");
+        assert_eq!(testnet.origin.date, "2026-01-01");
     }
 }

@@ -8,7 +8,7 @@ use super::between::Between;
 use super::capacity_results::{Carried, Tried};
 use super::tolerance::{GENERATOR_BUSY, Tolerance};
 use super::trial::Bench;
-use crate::asking::{self, CallPlan, Pace};
+use crate::asking::{self, CallPlan, Pace, Refused};
 use crate::bench::{self, Case};
 use crate::front_door::FrontDoor;
 use crate::load::{self, LoadPlan, STRAGGLERS};
@@ -66,7 +66,7 @@ pub fn signaling(plan: &AlonePlan, mut said: impl FnMut(&Tried)) -> io::Result<C
     })
 }
 
-/// What was tried, what each cost in microseconds of a processor's second, and what was beyond its limit.
+/// What was tried, what each cost in microseconds of a processor's second (no number where that was not measured), and what was beyond its limit.
 type Attempt = (Tried, f64, Option<&'static str>);
 
 fn search<E>(
@@ -144,7 +144,8 @@ fn forward(plan: &AlonePlan, flows: u32) -> Result<Attempt, RigError> {
     } else {
         None
     };
-    let busy = report.busy.unwrap_or_default();
+    // No number where it was not measured: the search then guesses by what was tried.
+    let busy = report.busy.unwrap_or(f64::NAN);
     let tried = Tried::of(
         flows,
         beyond,
@@ -153,7 +154,7 @@ fn forward(plan: &AlonePlan, flows: u32) -> Result<Attempt, RigError> {
             ("generator_late_p99_ms", generator),
             ("lost", lost),
             ("busy", busy),
-            ("nanos_per_packet", report.nanos.unwrap_or_default()),
+            ("nanos_per_packet", report.nanos.unwrap_or(f64::NAN)),
         ],
     );
     Ok((tried, 1e6 * busy / f64::from(flows), beyond))
@@ -168,7 +169,7 @@ fn ask(plan: &AlonePlan, rate: u32) -> io::Result<Attempt> {
         bench.directory.join("signaling"),
         &stubs,
     )?;
-    let load = asking::run(
+    let asked = asking::run(
         &mut door,
         &CallPlan {
             clients: CLIENTS,
@@ -176,7 +177,13 @@ fn ask(plan: &AlonePlan, rate: u32) -> io::Result<Attempt> {
             connects: false,
             duration: plan.counted,
         },
-    )?;
+    );
+    let load = match asked {
+        Ok(load) => load,
+        // Too many is what it may well say.
+        Err(error) if Refused::is_in(&error) => return Ok(refused(rate)),
+        Err(error) => return Err(error),
+    };
     let latency = load.latency.p99 / 1e3;
     let late = load.generator.map_or(0.0, |late| late.p99) / 1e3;
     let most = plan.tolerance.answer_p99_ms;
@@ -201,13 +208,18 @@ fn ask(plan: &AlonePlan, rate: u32) -> io::Result<Attempt> {
     Ok((tried, load.micros, beyond))
 }
 
+/// An attempt at which signaling turned calls away: nothing else is known of it.
+fn refused(rate: u32) -> Attempt {
+    let beyond = Some("refused");
+    (Tried::of(rate, beyond, []), f64::NAN, beyond)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_search_keeps_what_was_tried_and_the_cost_at_the_best() {
-        let plan = AlonePlan {
+    fn plan(steps: u32) -> AlonePlan {
+        AlonePlan {
             bench: Bench {
                 programs: "/nowhere".into(),
                 directory: "/nowhere".into(),
@@ -216,9 +228,46 @@ mod tests {
             },
             tolerance: Tolerance::default(),
             counted: Duration::ZERO,
-            steps: 12,
-        };
-        let carried = search(&plan, "relay", "forwarding", 400, |load| {
+            steps,
+        }
+    }
+
+    #[test]
+    fn a_rate_at_which_calls_are_refused_is_a_limit_and_ends_no_search() {
+        let good = |rate| (Tried::of(rate, None, []), 100.0, None);
+        let carried = search(&plan(12), "signaling", "set_up", 1_000, |rate| {
+            let found = if rate > 600 {
+                refused(rate)
+            } else {
+                good(rate)
+            };
+            Ok::<_, io::Error>(found)
+        })
+        .expect("found");
+        assert!((560.0..=600.0).contains(&carried.per_core), "{carried:?}");
+        assert_eq!(carried.gives_first.as_deref(), Some("refused"));
+        assert_eq!(carried.micros, 100.0);
+    }
+
+    #[test]
+    fn what_costs_nothing_that_was_measured_is_searched_from_what_was_tried() {
+        let mut most = 0;
+        let carried = search(&plan(3), "relay", "forwarding", 400, |load| {
+            most = most.max(load);
+            Ok::<_, io::Error>((Tried::of(load, None, []), f64::NAN, None))
+        })
+        .expect("found");
+        assert!(most <= 400 << 4, "{most}");
+        assert_eq!(carried.gives_first, None);
+        // As JSON has it, that is null: it can be read back.
+        let text = serde_json::to_string(&carried).expect("JSON");
+        let read: Carried = serde_json::from_str(&text).expect("read");
+        assert!(read.micros.is_nan());
+    }
+
+    #[test]
+    fn a_search_keeps_what_was_tried_and_the_cost_at_the_best() {
+        let carried = search(&plan(12), "relay", "forwarding", 400, |load| {
             let beyond = (load > 3_000).then_some("loss");
             let tried = Tried::of(load, beyond, [("busy", f64::from(load) / 3_000.0)]);
             Ok::<_, io::Error>((tried, 400.0 - f64::from(load) / 100.0, beyond))

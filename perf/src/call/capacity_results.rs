@@ -9,6 +9,7 @@ use super::capacity::Capacity;
 use super::cost::Cost;
 use super::tolerance::Tolerance;
 use super::trial::Service;
+use crate::findings::or_none;
 use crate::measured::Measured;
 
 /// Everything in the file.
@@ -42,7 +43,9 @@ pub struct Carried {
     pub per_core: f64,
     /// What gave first when there were more; nothing when the search ended before something did.
     pub gives_first: Option<String>,
-    /// Processor time of all programs in it per call and second, or per set-up, in microseconds, at that number.
+    /// Processor time of all programs in it per call and second, or per set-up, in microseconds, at that number; no number where it was not
+    /// measured.
+    #[serde(deserialize_with = "or_none")]
     pub micros: f64,
     /// Memory of all programs in it per call, in bytes; nothing where calls do not stay.
     pub bytes_per_call: Option<f64>,

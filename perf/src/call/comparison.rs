@@ -85,11 +85,12 @@ pub fn relay_against_direct(
                 probed = Some(load::run(&probe, &progress));
             })?;
             said(name, &report);
-            let Some(probed) = probed.transpose()? else {
-                continue;
-            };
-            said("calls placed meanwhile", &probed);
-            seen[at].push(saw(&report, &probed));
+            let probed = probed.transpose()?;
+            if let Some(probed) = &probed {
+                said("calls placed meanwhile", probed);
+            }
+            // Something for every pass: those of both ways are pairs.
+            seen[at].push(probed.and_then(|probed| saw(&report, &probed)));
         }
     }
     Ok(compared(calls, &seen))
@@ -112,7 +113,11 @@ fn beside(served: &Served, calls: u32, counted: Duration, way: &Way) -> (LoadPla
     (load, probe)
 }
 
+/// What a pass showed; nothing when calls failed, which leaves more of the machine to the others.
 fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
+    if report.failed() + probed.failed() > 0 {
+        return None;
+    }
     let set_up = |quantile: fn(&Spread) -> f64| trial::set_up(probed, quantile);
     Some(Seen {
         set_up: (set_up(|spread| spread.p50)?, set_up(|spread| spread.p99)?),
@@ -133,10 +138,11 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
             |at: fn(&(Seen, Seen)) -> &Seen| median(pairs.iter().map(|p| of(at(p))).collect());
         Some((side(|pair| &pair.0)?, side(|pair| &pair.1)?))
     };
+    let left_out = left_out(seen[0].len().max(seen[1].len()) - pairs.len());
     let how = |what: &str| {
         format!(
             "{what}, with {calls} calls up (half of what all programs on one processor carry): G.711 to a model server that gives one caller in \
-             four its own audio back; placed with signaling both times, and packets by the relay, or past it over the trunk"
+             four its own audio back; placed with signaling both times, and packets by the relay, or past it over the trunk{left_out}"
         )
     };
     let set_up = "from the request until DTLS is up, of calls that are placed beside, by the relay as a multiple of past it";
@@ -171,6 +177,15 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
             how("median of the passes' 99th percentiles, by the relay less past it"),
         ),
     ]
+}
+
+/// How many passes do not count, if any.
+fn left_out(passes: usize) -> String {
+    match passes {
+        0 => String::new(),
+        1 => "; 1 pass, in which calls failed, is left out".to_owned(),
+        more => format!("; {more} passes, in which calls failed, are left out"),
+    }
 }
 
 /// Gaps above 60 ms that callers hear while so many calls are up, all passes together.
@@ -314,6 +329,7 @@ fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
             .iter()
             .map(|pass| pass[at] / pass[2].min(pass[3]))
             .collect();
+        let left_out = left_out(passes.iter().filter(|pass| !pass.is_finite()).count());
         let figures: Vec<String> = SERVERS
             .iter()
             .enumerate()
@@ -324,7 +340,7 @@ fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
             .collect();
         let how = format!(
             "{what}, as a share of Janus's echo test, which decrypts a packet and encrypts it again for the same caller, at its cheaper setting; \
-             {calls} calls of G.711, 50 packets a second each way, with the same clients; medians of microseconds per call and second: {}",
+             {calls} calls of G.711, 50 packets a second each way, with the same clients; medians of microseconds per call and second: {}{left_out}",
             figures.join(", ")
         );
         Target::of(name, median(passes.clone()), OF_JANUS, passes, how)
@@ -346,6 +362,7 @@ fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Part;
     use super::*;
 
     #[test]
@@ -374,6 +391,12 @@ mod tests {
                 "{ratio:?}"
             );
             assert_eq!(ratio.passes.len(), 3);
+            assert!(
+                ratio
+                    .how
+                    .ends_with("; 1 pass, in which calls failed, is left out"),
+                "{ratio:?}"
+            );
         }
         assert!(
             (added.found.expect("found") - 0.6).abs() < 1e-9,
@@ -381,6 +404,26 @@ mod tests {
         );
         assert_eq!(added.met, Some(true));
         assert!((added.passes[1] - 14.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_pass_counts_only_when_no_call_of_either_kind_failed() {
+        let report = |calls: u64, connected: u64| {
+            let second = Duration::from_secs(1);
+            let none = Part::default();
+            CallReport {
+                calls,
+                connected,
+                set_up: ["answer", "connected"]
+                    .map(|phase| (phase, Spread::default()))
+                    .into(),
+                mouth_to_ear: Some(Spread::default()),
+                ..CallReport::new(&none, Codec::Pcmu, 1.0, second, second)
+            }
+        };
+        assert!(saw(&report(9, 9), &report(3, 3)).is_some());
+        assert!(saw(&report(9, 8), &report(3, 3)).is_none());
+        assert!(saw(&report(9, 9), &report(3, 2)).is_none());
     }
 
     #[test]
@@ -403,10 +446,9 @@ mod tests {
         assert!((targets[0].found.expect("found") - 0.55).abs() < 1e-9);
         assert_eq!(targets[0].met, Some(false));
         assert_eq!(targets[1].found, Some(0.8));
-        assert!(
-            targets[0].how.contains("firsthop 550"),
-            "{}",
-            targets[0].how
-        );
+        for part in ["firsthop 550", "; 1 pass, in which calls failed"] {
+            assert!(targets[0].how.contains(part), "{}", targets[0].how);
+        }
+        assert!(!targets[1].how.contains("failed"), "{}", targets[1].how);
     }
 }

@@ -59,15 +59,25 @@ fn kind(work: Work) -> Option<Kind> {
     }
 }
 
-/// Measures, and tells of each load that was carried.
+/// What costs are, and what to know of them.
+#[derive(Clone, Default, Debug)]
+pub struct Measured {
+    /// By program and kind of load.
+    pub costs: Vec<Cost>,
+    /// Loads of which calls failed: their size is what came about.
+    pub notes: Vec<String>,
+}
+
+/// Measures, and tells of each load that was carried. The size of a load is the calls that connected, not those that were placed.
 ///
 /// # Errors
 /// Programs do not start, or see [`LoadError`].
 pub fn measure(
     plan: &CostPlan,
     mut said: impl FnMut(Kind, f64, &CallReport),
-) -> Result<Vec<Cost>, LoadError> {
+) -> Result<Measured, LoadError> {
     let mut costs = Vec::new();
+    let mut notes = Vec::new();
     for (work, sizes) in &plan.calls {
         let Some(kind) = kind(*work) else { continue };
         let mut samples: [Vec<Sample>; PROGRAMS.len()] = Default::default();
@@ -75,8 +85,9 @@ pub fn measure(
             let served = start(plan, *work)?;
             let report = load::run(&served.calls(*size, plan.counted), &Default::default())?;
             said(kind, f64::from(*size), &report);
+            notes.extend(note(kind, &report));
             for (samples, program) in samples.iter_mut().zip(PROGRAMS) {
-                samples.extend(sample(&report, program, f64::from(*size)));
+                samples.extend(sample(&report, program, report.connected as f64));
             }
         }
         costs.extend(fitted(kind, samples));
@@ -95,16 +106,34 @@ pub fn measure(
         let (from, to) = schedule.window();
         let per_second = report.connected as f64 / (to - from).as_secs_f64();
         said(Kind::SetUps, per_second, &report);
+        notes.extend(note(Kind::SetUps, &report));
+        let up = schedule.calls_at_once() * connected(&report);
         for (samples, program) in samples.iter_mut().zip(PROGRAMS) {
             let Some(mut sample) = sample(&report, program, per_second) else {
                 continue;
             };
-            sample.micros_per_second -= silent(program) * schedule.calls_at_once();
+            sample.micros_per_second -= silent(program) * up;
             samples.push(sample);
         }
     }
     costs.extend(fitted(Kind::SetUps, samples));
-    Ok(costs)
+    Ok(Measured { costs, notes })
+}
+
+/// The share of calls that came about.
+fn connected(report: &CallReport) -> f64 {
+    report.connected as f64 / report.calls.max(1) as f64
+}
+
+/// What to say of a load of which calls failed.
+fn note(kind: Kind, report: &CallReport) -> Option<String> {
+    let failed = report.failed();
+    let (calls, connected) = (report.calls, report.connected);
+    (failed > 0).then(|| {
+        format!(
+            "{failed} of {calls} calls failed while costs of {kind:?} were measured: the load counts as the {connected} that connected."
+        )
+    })
 }
 
 fn start(plan: &CostPlan, work: Work) -> std::io::Result<Served> {

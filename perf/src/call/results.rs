@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::capacity::{Capacity, Step};
 use super::churn::Churn;
 use super::memory::Memory;
+use super::tolerance::Tolerance;
 use super::trial::Service;
 use crate::measured::Measured;
 
@@ -24,6 +25,8 @@ pub struct CallResults {
     pub measured: Measured,
     /// Whether it was the short form.
     pub quick: bool,
+    /// What calls had to keep to.
+    pub tolerance: Tolerance,
     /// How many calls one worker carries, by kind of work.
     pub capacity: Vec<Capacity>,
     /// What a session holds.

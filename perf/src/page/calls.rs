@@ -11,11 +11,14 @@ use super::chart::{
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
 use crate::call::results::{BEYOND_ENGINE, WANTED_SHARE};
+use crate::call::tolerance::Tolerance;
 use crate::findings::{FindingsError, Source, or_none};
 
 /// Of a file of whole calls, what the page shows.
 #[derive(Deserialize)]
 struct Calls {
+    /// Older files do not have it.
+    tolerance: Option<Tolerance>,
     #[serde(default)]
     capacity: Vec<Capacity>,
     memory: Option<Memory>,
@@ -102,7 +105,7 @@ struct Usage {
     threads: f64,
 }
 
-/// How late packets may be: a frame, in milliseconds.
+/// A frame, in milliseconds: what lateness is shown against where a file has no limit.
 const FRAME_MS: f64 = 20.0;
 
 /// Parts of a profile in the order of their colours; the first three are what a call needs whoever carries it.
@@ -236,12 +239,16 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
     let calls: Calls = source.read()?;
     Ok(html! {
         p {
-            "Calls with ICE, DTLS and SRTP of their own, on one transceiver worker with a processor to itself. Clients and model server have the other. A number of calls is good "
-            "as long as packets come no later than a frame of 20 ms, next to none are lost, and no call fails."
+            "Calls with ICE, DTLS and SRTP of their own, on one transceiver worker with a processor to itself. Clients and model server have the other. What a number of "
+            "calls has to keep to so that it counts as carried: "
+            @match &calls.tolerance {
+                Some(tolerance) => { (kept(tolerance)) }
+                None => { "this file is older, and does not say." }
+            }
         }
         div.figures {
             (capacity(&calls.capacity))
-            (lateness(&calls.capacity))
+            (lateness(&calls.capacity, calls.tolerance.as_ref()))
             (profiles(&calls.capacity))
             @if let Some(memory) = &calls.memory { (memory_of(memory)) }
             @if let Some(churn) = &calls.churn { (set_up(churn)) }
@@ -288,7 +295,30 @@ fn capacity(found: &[Capacity]) -> Markup {
     .markup()
 }
 
-fn lateness(found: &[Capacity]) -> Markup {
+/// The limits that hold for calls.
+fn kept(tolerance: &Tolerance) -> String {
+    let Tolerance {
+        mouth_to_ear_p99_ms,
+        lateness_p99_ms,
+        set_up_p99_ms,
+        answer_p99_ms: _,
+        gaps_per_hundred,
+        lost,
+        failed,
+    } = tolerance;
+    format!(
+        "mouth-to-ear delay of {} where callers hear themselves, lateness of {} and set-up of {} (99th percentiles), {} gaps above 60 ms in a hundred calls, \
+         {} of packets lost, and {} of calls failed, at most.",
+        millis(*mouth_to_ear_p99_ms),
+        millis(*lateness_p99_ms),
+        millis(*set_up_p99_ms),
+        number(*gaps_per_hundred),
+        percent(*lost),
+        percent(*failed)
+    )
+}
+
+fn lateness(found: &[Capacity], tolerance: Option<&Tolerance>) -> Markup {
     let mut series = Vec::new();
     let mut legend = Vec::new();
     let mut table = Table::new(["Work", "calls", "late, p99", "busy"]);
@@ -317,10 +347,16 @@ fn lateness(found: &[Capacity]) -> Markup {
     if series.is_empty() {
         return html! {};
     }
-    let limit = Limit {
-        name: format!("a frame: {}", millis(FRAME_MS)),
-        value: FRAME_MS,
-    };
+    let limit = tolerance.map_or_else(
+        || Limit {
+            name: format!("a frame: {}", millis(FRAME_MS)),
+            value: FRAME_MS,
+        },
+        |tolerance| Limit {
+            name: format!("the limit: {}", millis(tolerance.lateness_p99_ms)),
+            value: tolerance.lateness_p99_ms,
+        },
+    );
     Figure {
         title: "How late, against how many",
         says: "What a client's jitter buffer would have to hold, the 99th percentile, in every step of the search.",
@@ -399,22 +435,27 @@ fn memory_of(memory: &Memory) -> Markup {
 }
 
 fn set_up(churn: &Churn) -> Markup {
+    // The chart has those that count from the same moment.
     let phases = [
-        ("answer", "answer"),
-        ("connected", "connected"),
-        ("channel", "channel open"),
-        ("first_audio", "first audio"),
+        ("answer", "answer, from the request", true),
+        ("connected", "connected, from the answer", false),
+        ("channel", "channel open, from the answer", false),
+        ("first_audio", "first audio, from connected", false),
+        ("total", "first audio, from the request", true),
     ];
-    let mut table = Table::new(["Until", "p50", "p99", "p99.9", "max"]);
+    let mut table = Table::new(["Until what, and from when", "p50", "p99", "p99.9", "max"]);
     let mut series = Vec::new();
     let mut legend = Vec::new();
-    for (key, name) in phases {
+    for (key, name, charted) in phases {
         let Some(q) = churn.report.set_up.get(key) else {
             continue;
         };
         let quantiles = [q.p50, q.p99, q.p999, q.max];
         let [p50, p99, p999, max] = quantiles.map(millis);
         table.row([name.to_owned(), p50, p99, p999, max]);
+        if !charted {
+            continue;
+        }
         series.push(Series {
             points: quantiles
                 .into_iter()
@@ -432,7 +473,7 @@ fn set_up(churn: &Churn) -> Markup {
     Figure {
         title: "Set-up while calls come and go",
         says: &format!(
-            "{} short calls at {} a second, all programs on one core: time from the request until each phase is reached.",
+            "{} short calls at {} a second, all programs on one core: how long after the request the answer and the first audio are there. The table has the phases in between, each counted from what it names.",
             grouped(churn.report.calls),
             grouped(churn.report.ramp)
         ),

@@ -56,7 +56,7 @@ pub(super) fn body(findings: &Findings) -> Result<Markup, FindingsError> {
             }
         } @else {
             p {
-                "Each column is a file, the newest last; the change is from the one before it. Less than " (format!("{:.0}", 100.0 * NOISE)) " % is not told from chance. "
+                "Each column is a file, those of the short form first, the newest last; the change is from the one before it. Less than " (format!("{:.0}", 100.0 * NOISE)) " % is not told from chance. "
                 @if used.len() > 1 {
                     strong { "Machines differ: " }
                     "between them only ratios compare, so no change is told of other figures."

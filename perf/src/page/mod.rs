@@ -99,6 +99,9 @@ fn origins(findings: &Findings) -> Markup {
     }
     days.sort_unstable();
     let quick = findings.newest().any(|source| source.quick);
+    let dirty = findings
+        .newest()
+        .any(|source| source.origin.commit.contains("-dirty"));
     html! {
         dl.origins {
             div { dt { (if machines.len() == 1 { "Machine" } else { "Machines" }) } dd { (machines.join("; ")) } }
@@ -113,6 +116,9 @@ fn origins(findings: &Findings) -> Markup {
         }
         @if machines.len() > 1 {
             p.notice { "These results come from different machines. Ratios compare, other figures do not." }
+        }
+        @if dirty {
+            p.notice { "Some of these results are of no commit: what was measured had changes that are in none (" code { "-dirty" } "), and nobody else can build it." }
         }
         @if quick {
             p.notice { "Some of these results are of the short form: they show that everything works, and no more than roughly how well." }

@@ -62,6 +62,8 @@ struct RoundTrips {
 struct Echo {
     subject: String,
     ms: f64,
+    /// Older files have all of it taken off, and do not say so.
+    subtracted_ms: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -128,7 +130,8 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
             "From the request until audio comes back from an echo, on a line between two network namespaces that delays and loses as it is told. What the echo itself holds is taken "
             "off"
             @for (at, echo) in setup.echoes.iter().enumerate() {
-                (if at == 0 { ": " } else { ", " }) (named(&SUBJECTS, &echo.subject)) " " (millis(echo.ms))
+                (if at == 0 { ": " } else { ", " }) (named(&SUBJECTS, &echo.subject)) " " (millis(echo.subtracted_ms.unwrap_or(echo.ms)))
+                @if echo.subtracted_ms.is_some_and(|subtracted| subtracted != echo.ms) { " of " (millis(echo.ms)) " that were measured" }
             }
             ". The slope over the line's round-trip time is how many round trips a phase takes."
         }

@@ -61,6 +61,9 @@ pub struct Costs {
     pub relay_flow: Figure,
     /// Calls that a core of a transceiver carries: through, and decoded.
     pub transceiver_calls: [Figure; 2],
+    /// Whether these are of the time that a call takes alone, since no number of calls was found to keep to the limits, or the search for the most
+    /// met none of its own.
+    pub transceiver_by_time: [bool; 2],
     /// Processor time of a transceiver for a set-up, in microseconds.
     pub transceiver_set_up: Option<Figure>,
     /// Bytes that a transceiver holds for a call: through, and decoded.
@@ -288,6 +291,11 @@ impl Costs {
                 .max_by(|a, b| a.value.total_cmp(&b.value));
             needed(larger, &what, Kind::Capacity)
         })?;
+        let by_time = |work: &str| {
+            let body = capacity.body.as_ref();
+            body.is_some_and(|body| body.kept(work).is_none() && body.by_time(work).is_some())
+        };
+        let transceiver_by_time = WORKS.map(by_time);
         let transceiver_calls = for_works(|work| {
             let what = format!("calls on a core of a transceiver, {}", words(work));
             let kept = capacity.figure(&what, "calls", |capacity| capacity.kept(work));
@@ -347,6 +355,7 @@ impl Costs {
             relay_packets,
             relay_many_flows,
             transceiver_calls,
+            transceiver_by_time,
             transceiver_bytes,
         })
     }
@@ -374,7 +383,7 @@ impl Costs {
 /// Packets a second, each way, of the calls that were measured.
 pub(super) const MEASURED_RATE: f64 = 50.0;
 
-fn words(work: &str) -> &str {
+pub(super) fn words(work: &str) -> &str {
     match work {
         "passthrough" => "passed through",
         "transcoding" => "decoded and encoded",

@@ -22,7 +22,7 @@ mod told;
 pub use assumptions::{Assumptions, Told};
 pub use costs::{Costs, CostsError, Figure, Fitted};
 
-use costs::MEASURED_RATE;
+use costs::{MEASURED_RATE, WORKS, words};
 
 /// Machines of one kind in a region.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -316,6 +316,15 @@ fn cautions(costs: &Costs) -> Vec<String> {
         if figure.is_none() {
             cautions.push(format!(
                 "what a set-up costs a {program} is not in the results (`scripts/bench calls` measures it) and not in the plan"
+            ));
+        }
+    }
+    for (work, by_time) in WORKS.into_iter().zip(costs.transceiver_by_time) {
+        if by_time {
+            cautions.push(format!(
+                "no limit of a transceiver was found with calls {}: the plan fills its cores by the time that a call takes, so calls may be late or have gaps \
+                 before as many are up (`scripts/bench calls` searches)",
+                words(work)
             ));
         }
     }

@@ -59,7 +59,8 @@ fn capacity(first: &str) -> Source {
     source(
         Kind::Capacity,
         &format!(
-            r#""carried": [{{"service": "transceiver", "work": "passthrough", "per_core": 300, "gives_first": "{first}"}}], "costs": [{}]"#,
+            r#""carried": [{{"service": "transceiver", "work": "passthrough", "per_core": 300, "gives_first": "{first}"}},
+            {{"service": "transceiver", "work": "transcoding", "per_core": 40, "gives_first": "{first}"}}], "costs": [{}]"#,
             costs.join(",")
         ),
     )
@@ -187,6 +188,10 @@ fn a_limit_of_the_generator_is_no_limit_of_the_transceiver() {
             .what
             .ends_with("by its time alone")
     );
+    let plan = Plan::of(&assume("--users 1").expect("good"), &by_time);
+    assert_eq!(plan.cautions.len(), 2, "{:?}", plan.cautions);
+    assert!(plan.cautions[0].contains("passed through: the plan fills its cores by the time"));
+    assert!(plan.cautions[1].contains("decoded and encoded"));
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! A straight line through points, by least squares.
+//! The straight line through what a phase takes on lines of several lengths.
 
 use serde::Serialize;
+
+use crate::call::cost::Line;
 
 /// What a phase takes: so many round trips, and a time that no line changes.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
@@ -17,25 +19,11 @@ impl Fit {
     /// The line through points of (round-trip time, time), both in milliseconds; nothing when all have one round-trip time.
     #[must_use]
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
-        let count = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
-        if points.len() < 2 || spread == 0.0 {
-            return None;
-        }
-        let together: f64 = points
-            .iter()
-            .map(|point| (point.0 - x) * (point.1 - y))
-            .sum();
-        let round_trips = together / spread;
-        let fixed_ms = y - round_trips * x;
-        let off = points
-            .iter()
-            .map(|point| (point.1 - fixed_ms - round_trips * point.0).abs());
+        let line = Line::through(points)?;
+        let off = line.residuals.iter().map(|residual| residual.abs());
         Some(Self {
-            round_trips,
-            fixed_ms,
+            round_trips: line.each,
+            fixed_ms: line.fixed,
             worst_ms: off.fold(0.0, f64::max),
         })
     }

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! HTTP crosses the same line as everything else. A call's clock starts with its POST, and stops when audio comes back from an echo, whose own
-//! delay is left out: it is measured beside, where the line takes no time. What a phase takes in round trips is the slope of its time
+//! delay is left out: what Firsthop's waits on purpose, and of peers what is measured where the line takes no time. What a phase takes in round trips is the slope of its time
 //! over the length of the line.
 //!
-//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`].
+//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`], [`targets`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`].
 
 pub mod caller;
 pub mod fit;
@@ -19,4 +19,5 @@ pub mod opening;
 pub mod results;
 pub mod subject;
 pub mod table;
+pub mod targets;
 pub mod world;

@@ -68,9 +68,18 @@ impl SetupResults {
         }
         self.write_round_trips(out)?;
         if !self.echoes.is_empty() {
-            write!(out, "\nwhat echoes hold, not in \"audio\":")?;
+            write!(
+                out,
+                "\nwhat echoes hold, and what of it is not in \"audio\":"
+            )?;
             for echo in &self.echoes {
-                write!(out, "  {} {:.0} ms", echo.subject.name(), echo.ms)?;
+                write!(
+                    out,
+                    "  {} {:.0}, {:.0} ms",
+                    echo.subject.name(),
+                    echo.ms,
+                    echo.subtracted_ms
+                )?;
             }
             writeln!(out)?;
         }
@@ -78,7 +87,7 @@ impl SetupResults {
         for target in &self.targets {
             writeln!(
                 out,
-                "{:<70}{:>8.2}  at most {:<6}{}",
+                "{:<70}{:>8.3}  at most {:<6}{}",
                 target.name,
                 target.found,
                 target.must,
@@ -134,9 +143,10 @@ mod tests {
             .find(|line| line.contains(" 200 ") && line.starts_with("relay, warm"))
             .expect("a rung");
         assert!(rung.contains("605 / 605"), "{table}");
-        assert!(rung.contains("905 / 905"), "{table}");
+        assert!(rung.contains("909 / 909"), "{table}");
         assert!(table.contains("2 failed: no audio"), "{table}");
-        assert!(table.contains("4.50 (+5)"), "{table}");
+        assert!(table.contains("4.50 (+9)"), "{table}");
+        assert!(table.contains("relay 84, 80 ms"), "{table}");
         assert!(table.contains("missed"), "{table}");
         assert!(table.contains("not measured: Janus"), "{table}");
     }
