@@ -4,6 +4,8 @@ FROM rust:1.95.0-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+# What build_info shows as the commit; .git is not in here. Unset, it shows none.
+ARG FIRSTHOP_COMMIT
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
     cargo build --locked --release -p firsthop-transceiver --bin transceiver \
     && mkdir bin && cp target/release/transceiver bin/ \

@@ -1,6 +1,7 @@
 """What must hold for whatever is rendered: rights, resources, probes, networks, ends."""
 
 import ipaddress
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from cluster.manifests import Container, Object
 overlay = pytest.mark.parametrize("overlay", manifests.overlays())
 #: The one container that is root: it writes the kubelet's folder, which is root's.
 ROOT = "DaemonSet/node-setup/setup"
+#: The sites that are more than relays.
+WITH_SIGNALING = [one for one in manifests.overlays() if one not in ("edge", "global/tokyo")]
 
 
 def _containers(overlay: str) -> list[Container]:
@@ -45,7 +48,7 @@ def test_the_host_is_seen_by_those_alone_that_must(overlay: str) -> None:
         paths = {one["hostPath"]["path"] for one in pod.get("volumes", []) if "hostPath" in one}
         seen[workload["metadata"]["name"]] = (bool(pod.get("hostNetwork")), paths)
     assert seen.pop("relay") == (True, {"/run/firsthop"})
-    assert seen.pop("node-setup") == (False, {"/var/lib/kubelet/seccomp", "/run"})
+    assert seen.pop("node-setup") == (False, {"/var/lib/kubelet/seccomp/firsthop", "/run/firsthop"})
     assert all(one == (False, set()) for one in seen.values()), seen
 
 
@@ -101,8 +104,31 @@ def test_a_relay_is_followed_by_one_that_takes_over(overlay: str) -> None:
         one for one in manifests.container([relay], "relay", "relay").spec["volumeMounts"] if one["mountPath"] == folder
     ]
     assert not mount.get("readOnly")
-    # Old and new share their probes' address: only time tells them apart.
-    assert relay["spec"]["minReadySeconds"] >= 30
+    # Old and new share their probes' address: only time tells them apart, when every wait of a hand-over is over. The
+    # giver waits for the first word, for the successor's cores, for three steps of each core, and for the last word.
+    cores = int(manifests.container([relay], "relay", "relay").spec["resources"]["limits"]["cpu"])
+    least = _limit("HANDOVER_ANSWER") + _limit("HANDOVER_PREPARE") + (3 * cores + 1) * _limit("HANDOVER_STEP")
+    assert relay["spec"]["minReadySeconds"] > least
+
+
+def _limit(name: str) -> int:
+    """A bound of the relay, in seconds."""
+    text = (manifests.REPOSITORY / "relay/src/limits.rs").read_text()
+    found = re.search(rf"^pub const {name}: Duration = Duration::from_secs\((\d+)\);$", text, re.MULTILINE)
+    assert found, f"relay/src/limits.rs has no {name} in seconds"
+    return int(found[1])
+
+
+@overlay
+def test_relays_have_a_priority_that_is_their_own(overlay: str) -> None:
+    objects = manifests.render(overlay)
+    (priority,) = manifests.of_kind(objects, "PriorityClass")
+    # Above 1,000,000,000 are those of the system, which quotas refuse outside of kube-system.
+    assert 0 < priority["value"] <= 1_000_000_000
+    assert priority["preemptionPolicy"] == "Never"
+    for name in ("relay", "node-setup"):
+        pod = manifests.pod_of(manifests.named(objects, "DaemonSet", name))
+        assert pod["priorityClassName"] == priority["metadata"]["name"]
 
 
 @overlay
@@ -156,7 +182,7 @@ def test_policies_mean_pods_that_they_can_hold_for(overlay: str) -> None:
                         assert selects(peer["podSelector"]), f"{name}: {peer} means nobody"
 
 
-@pytest.mark.parametrize("overlay", [one for one in manifests.overlays() if one not in ("edge", "global/tokyo")])
+@pytest.mark.parametrize("overlay", WITH_SIGNALING)
 def test_relays_are_meant_by_the_addresses_of_nodes(overlay: str) -> None:
     objects = manifests.render(overlay)
     nodes = manifests.site(objects)["NODE_NETWORK"]
@@ -171,6 +197,37 @@ def test_relays_are_meant_by_the_addresses_of_nodes(overlay: str) -> None:
         if ports[0]["protocol"] == "UDP" and "endPort" in ports[0]
     ]
     assert back == [([{"ipBlock": {"cidr": nodes}}], 4000, 4063)]
+
+
+@pytest.mark.parametrize("overlay", WITH_SIGNALING)
+def test_signaling_is_reached_by_proxies_alone_and_asks_any_sites_relays(overlay: str) -> None:
+    objects = manifests.render(overlay)
+    settings = manifests.site(objects)
+    proxies = ipaddress.ip_network(settings["PROXY_NETWORK"])
+    pod = ipaddress.ip_network(settings["INTERNAL_NETWORKS"].split(",")[-1])
+    assert proxies.subnet_of(pod)
+    assert proxies != pod, "any pod could say of a client's address what it likes"
+    policy = manifests.named(objects, "NetworkPolicy", "signaling")
+    inward = [peers for peers, ports in _rules(policy, "ingress") if {"port": 8080, "protocol": "TCP"} in ports]
+    assert inward == [[{"ipBlock": {"cidr": settings["PROXY_NETWORK"]}}]]
+    outward = [peers for peers, ports in _rules(policy, "egress") if {"port": 9101, "protocol": "TCP"} in ports]
+    # Other sites' ingress points are not on this site's nodes.
+    assert outward == [[{"ipBlock": {"cidr": "0.0.0.0/0"}}]]
+
+
+@pytest.mark.parametrize("overlay", WITH_SIGNALING)
+@pytest.mark.parametrize("name", ["transceiver", "signaling"])
+def test_names_are_asked_of_the_cluster_and_of_a_cache_on_the_node(overlay: str, name: str) -> None:
+    policy = manifests.named(manifests.render(overlay), "NetworkPolicy", name)
+    (peers,) = [peers for peers, ports in _rules(policy, "egress") if {"port": 53, "protocol": "UDP"} in ports]
+    assert {"ipBlock": {"cidr": "169.254.0.0/16"}} in peers
+    assert any("podSelector" in one for one in peers)
+
+
+@pytest.mark.parametrize("overlay", WITH_SIGNALING)
+def test_no_signaling_pod_leaves_its_service_for_want_of_transceivers(overlay: str) -> None:
+    one = manifests.container(manifests.render(overlay), "signaling", "signaling")
+    assert one.spec["readinessProbe"]["httpGet"]["path"] == "/healthz"
 
 
 @overlay
@@ -202,6 +259,7 @@ def test_a_region_scales_and_survives(overlay: str) -> None:
         assert [one["type"] for one in scaler["spec"]["metrics"]] == [metric]
         assert scaler["spec"]["minReplicas"] >= 2
         budget = manifests.named(objects, "PodDisruptionBudget", name)
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
         pod = manifests.named(objects, "Deployment", name)
         labels = pod["spec"]["template"]["metadata"]["labels"].items()
         assert budget["spec"]["selector"]["matchLabels"].items() <= labels
@@ -211,10 +269,16 @@ def test_a_region_scales_and_survives(overlay: str) -> None:
         assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
 
 
-def test_transceivers_scale_before_they_are_full() -> None:
-    objects = manifests.render("region")
+@pytest.mark.parametrize("overlay", ["region", "global/frankfurt", "global/virginia"])
+def test_transceivers_scale_before_they_are_full(overlay: str) -> None:
+    objects = manifests.render(overlay)
     one = manifests.container(objects, "transceiver", "transceiver")
     variables = {each["name"]: each.get("value") for each in one.spec["env"]}
+    # Sessions with a model are transcoded: as many as the guide says that a core is planned for.
+    guide = (manifests.REPOSITORY / "docs/operations.md").read_text()
+    planned = re.search(r"^\| transceiver, Opus decoded and encoded \|.*\| (\d+) \|$", guide, re.MULTILINE)
+    assert planned, "docs/operations.md says what a transceiver's core is planned for"
+    assert variables["FIRSTHOP_SESSIONS_PER_WORKER"] == planned[1]
     capacity = int(variables["FIRSTHOP_SESSIONS_PER_WORKER"]) * pods.quantity(one.spec["resources"]["limits"]["cpu"])
     scaler = manifests.named(objects, "HorizontalPodAutoscaler", "transceiver")
     target = pods.quantity(scaler["spec"]["metrics"][0]["pods"]["target"]["averageValue"])

@@ -76,6 +76,42 @@ def test_ports_are_the_same_wherever_they_stand(overlay: str) -> None:
             assert manifests.site(objects)["PUBLIC_ADDRESS"].endswith(f":{port['port']}")
 
 
+def test_traces_go_to_the_sites_collector(binaries: Path, tmp_path: Path) -> None:
+    def up(path: str) -> str:
+        return os.path.relpath(manifests.K8S / path, tmp_path.resolve())
+
+    chosen = ["COLLECTOR=http://198.51.100.7:4318", "COLLECTOR_NETWORK=198.51.100.7/32", "TRACE_SAMPLE=0.01"]
+    site = {"name": "site", "namespace": "firsthop", "behavior": "merge", "literals": chosen}
+    overlay = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [up("overlays/region")],
+        "configMapGenerator": [site],
+        "components": [up("components/traces")],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    objects = manifests.render_folder(tmp_path)
+    for name in ("signaling", "transceiver"):
+        variables = {
+            one["name"]: one["valueFrom"]
+            for one in manifests.container(objects, name, name).spec["env"]
+            if one["name"].startswith("OTEL_") or one["name"] == "FIRSTHOP_TRACE_SAMPLE"
+        }
+        endpoint = variables["OTEL_EXPORTER_OTLP_ENDPOINT"]["configMapKeyRef"]
+        assert (
+            manifests.named(objects, "ConfigMap", endpoint["name"])["data"][endpoint["key"]] == chosen[0].split("=")[1]
+        )
+        help_text = subprocess.run([binaries / name, "--help"], capture_output=True, text=True, check=True).stdout
+        assert "[env: OTEL_EXPORTER_OTLP_ENDPOINT" in help_text
+        # Whoever decides which calls are traced.
+        assert ("FIRSTHOP_TRACE_SAMPLE" in variables) == ("FIRSTHOP_TRACE_SAMPLE" in settings(binaries, name))
+        policy = manifests.named(objects, "NetworkPolicy", f"{name}-to-collector")["spec"]
+        assert policy["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": name}
+        (rule,) = policy["egress"]
+        assert rule["to"] == [{"ipBlock": {"cidr": "198.51.100.7/32"}}]
+        assert rule["ports"] == [{"port": 4318, "protocol": "TCP"}]
+
+
 @overlay
 def test_the_fleet_file_fits_the_site(overlay: str) -> None:
     objects = manifests.render(overlay)
@@ -106,6 +142,8 @@ def test_an_image_is_small_and_of_nobody_in_particular(path: Path) -> None:
     channel = tomllib.loads((manifests.REPOSITORY / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
     assert f"FROM rust:{channel}-" in text
     assert "--locked" in text
+    # Where it is built, the commit is unknown unless somebody says it: before the build, in the stage of the build.
+    assert "\nARG FIRSTHOP_COMMIT\n" in text.split("cargo build")[0]
     # The last stage copies the programs, and nothing else.
     last = text.split("\nFROM ")[-1]
     assert re.findall(r"^(?:COPY|ADD|RUN).*$", last, re.MULTILINE) == ["COPY --from=build /src/bin/ /usr/local/bin/"]
@@ -140,5 +178,13 @@ def test_a_root_file_system_has_what_its_image_has_and_no_shell(images: Path) ->
 def test_the_autoscalers_metric_is_one_that_the_adapter_makes() -> None:
     adapter = yaml.safe_load((manifests.K8S / "adapter.yaml").read_text())
     made = {one["name"]["as"] for one in adapter["rules"]["custom"]}
+    # The adapter goes by labels that no program sets: whoever scrapes must.
+    scrape = yaml.safe_load((manifests.K8S / "observability/scrape-pods.yaml").read_text())
+    (job,) = scrape["scrape_configs"]
+    labels = {one["target_label"] for one in job["relabel_configs"] if "target_label" in one}
+    for rule in adapter["rules"]["custom"]:
+        asked = re.findall(r"(\w+)!?=", rule["seriesQuery"])
+        assert asked
+        assert {*asked, *rule["resources"]["overrides"]} <= labels, "the scrape job sets no such label"
     scaler = manifests.named(manifests.render("region"), "HorizontalPodAutoscaler", "transceiver")
     assert {one["pods"]["metric"]["name"] for one in scaler["spec"]["metrics"]} <= made

@@ -9,13 +9,14 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cluster import manifests
+from cluster import contain, manifests, seccomp
 from cluster.site import Site
 from firsthop import audio, metrics
 from firsthop.audio import Samples
@@ -101,8 +102,9 @@ def test_policies_let_a_call_through_and_nobody_else(
     start_transceiver(dev, place)
     signaling = dev.place("signaling")
     dev.enforce_policies()
-    url = start_signaling(dev, signaling)
-    call = caller(dev.client, url, sentence)
+    start_signaling(dev, signaling)
+    proxy = dev.start_proxy(signaling[1], 8080)
+    call = caller(dev.client, f"http://{proxy}:80", sentence)
     call.call()
     call.speak()
     call.wait_for_event("output_audio_buffer.stopped", 30)
@@ -120,6 +122,7 @@ def test_policies_let_a_call_through_and_nobody_else(
     dev.client.call(knock)
     until("the trunk is closed to it", lambda: dev.refused(place[0], "input") > before, 10)
     assert dev.get(dev.client, place[1], 5080, "/healthz", patience=1) == 0
+    assert dev.get(dev.client, signaling[1], 8080, "/healthz", patience=1) == 0
     assert dev.get(dev.client, dev.names["redis"], 6379, "/", patience=1) == 0
     assert dev.get(dev.node, place[1], 5080, "/healthz") == 200
 
@@ -263,6 +266,34 @@ def test_the_runtimes_own_rule_against_io_uring_is_told_by_the_preflight(site: C
     report = dev.start("relay", "preflight", dev.place("relay"))
     assert report.wait(READY_SECONDS) == 2
     assert "FAIL  io_uring" in report.text(), report.text()
+
+
+def test_the_profile_allows_no_namespaces_of_ones_own() -> None:
+    numbers = seccomp.numbers()
+    profile = manifests.K8S / "base/node-setup/relay.json"
+    code = seccomp.program(profile, seccomp.NOT_PERMITTED)
+    # In a process of its own, which the filter is for ever on.
+    attempt = f"""
+import ctypes, errno, os, signal, sys
+sys.path.insert(0, {str(Path(contain.__file__).parent)!r})
+import contain
+libc = ctypes.CDLL(None, use_errno=True)
+def ask(number, flags):
+    ctypes.set_errno(0)
+    child = libc.syscall(*map(ctypes.c_long, (number, flags, 0, 0, 0, 0)))
+    if child == 0 and number == {numbers["clone"]}:
+        os._exit(0)
+    if child > 0:
+        os.waitpid(child, 0)
+    return errno.errorcode[ctypes.get_errno()] if child < 0 else "allowed"
+contain.confine(bytes.fromhex("{code.hex()}"))
+for namespace in (0, 0x1000_0000, 0x4000_0000):
+    print(ask({numbers["clone"]}, signal.SIGCHLD | namespace))
+print(ask({numbers["clone3"]}, 0), ask({numbers["unshare"]}, 0x1000_0000))
+"""
+    done = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, check=False)
+    # A plain process; one with users of its own, and one with a network; what no filter can look into; unshare.
+    assert done.stdout.split() == ["allowed", "EPERM", "EPERM", "ENOSYS", "EPERM"], done.stderr
 
 
 def test_a_call_that_the_profile_does_not_allow_ends_the_program(site: Callable[[str], Site]) -> None:

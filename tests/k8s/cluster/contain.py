@@ -69,7 +69,8 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def _confine(code: bytes) -> None:
+def confine(code: bytes) -> None:
+    """Has the kernel ask a filter about every system call of this process, and of those that it makes."""
     program = _Program(len(code) // 8, code)
     _must(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program)), "seccomp")
 
@@ -84,7 +85,7 @@ def main() -> None:
     _drop(spec)
     argv, environment = spec["argv"], spec["environment"]
     if spec["seccomp"]:
-        _confine(bytes.fromhex(spec["seccomp"]))
+        confine(bytes.fromhex(spec["seccomp"]))
     os.execve(argv[0], argv, environment)
 
 

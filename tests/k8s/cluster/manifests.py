@@ -33,12 +33,15 @@ def overlays() -> list[str]:
 @functools.cache
 def render(overlay: str) -> list[Object]:
     """The objects of an overlay."""
-    done = subprocess.run(
-        [KUBECTL, "kustomize", K8S / "overlays" / overlay], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{overlay}: {done.stderr}"
+    return render_folder(K8S / "overlays" / overlay)
+
+
+def render_folder(folder: Path) -> list[Object]:
+    """The objects of a folder with a kustomization."""
+    done = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{folder}: {done.stderr}"
     # Nothing that is obsolete, and nothing that was overlooked.
-    assert done.stderr == "", f"{overlay}: {done.stderr}"
+    assert done.stderr == "", f"{folder}: {done.stderr}"
     return [one for one in yaml.safe_load_all(done.stdout) if one]
 
 

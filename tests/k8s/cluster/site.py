@@ -47,8 +47,7 @@ class Site:
         #: noticing. A runtime lets it fail.
         self.strict = True
         self.node_files = scratch / "node"
-        # What every node has.
-        (self.node_files / "run").mkdir(parents=True)
+        self.node_files.mkdir(parents=True)
         #: What the cluster's name server knows.
         self.names: dict[str, str] = {}
         try:
@@ -101,6 +100,29 @@ class Site:
             }}
         """
         self.node.check("nft", "-f", "-", stdin=rules)
+
+    def start_proxy(self, address: str, port: int) -> str:
+        """Does what an ingress controller does: takes requests in PROXY_NETWORK, and asks a pod itself.
+
+        Returns its address, where it takes them on port 80.
+        """
+        own = str(ipaddress.ip_network(self.settings["PROXY_NETWORK"])[10])
+        proxy = self._join("proxy", own)
+        proxy.set_kernel("net/ipv4/ip_forward", "1")
+        rules = f"""
+            table ip proxy {{
+                chain arriving {{
+                    type nat hook prerouting priority dstnat
+                    ip daddr {own} tcp dport 80 dnat to {address}:{port}
+                }}
+                chain leaving {{
+                    type nat hook postrouting priority srcnat
+                    masquerade
+                }}
+            }}
+        """
+        proxy.check("nft", "-f", "-", stdin=rules)
+        return own
 
     def enforce_policies(self) -> None:
         """Has every pod with an address of its own keep to the site's policies, as far as pods are placed by now."""
