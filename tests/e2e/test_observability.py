@@ -237,18 +237,23 @@ def test_pods_are_found_by_their_annotations(tmp_path: Path) -> None:
         "__meta_kubernetes_pod_annotation_prometheus_io_port": "9103",
         "__meta_kubernetes_pod_phase": "Running",
         "__meta_kubernetes_pod_ip": "10.2.0.7",
+        "__meta_kubernetes_namespace": "firsthop",
         "__meta_kubernetes_pod_node_name": "node-a",
         "__meta_kubernetes_pod_name": "signaling-1",
     }
     foreign = {**said, "__meta_kubernetes_pod_label_app_kubernetes_io_part_of": "other"}
     unscraped = {**said, "__meta_kubernetes_pod_annotation_prometheus_io_scrape": ""}
-    ended = {**said, "__meta_kubernetes_pod_phase": "Succeeded"}
+    ended, failed = ({**said, "__meta_kubernetes_pod_phase": phase} for phase in ("Succeeded", "Failed"))
+    # Its init container fails: that it cannot start is seen by a target that does not answer.
+    stuck = {**said, "__meta_kubernetes_pod_phase": "Pending", "__meta_kubernetes_pod_ip": "10.2.0.12"}
     pods = [
         ("10.2.0.7:8080", said),
         ("10.2.0.7:9103", said),
         ("10.2.0.8:1", foreign),
         ("10.2.0.9:1", unscraped),
         ("10.2.0.10:1", ended),
+        ("10.2.0.11:1", failed),
+        ("10.2.0.12:1", stuck),
     ]
     (tmp_path / "pods.json").write_text(json.dumps([{"targets": [at], "labels": labels} for at, labels in pods]))
     (job,) = yaml.safe_load((OBSERVABILITY / "scrape-pods.yaml").read_text())["scrape_configs"]
@@ -256,20 +261,33 @@ def test_pods_are_found_by_their_annotations(tmp_path: Path) -> None:
     job["file_sd_configs"] = [{"files": [str(tmp_path / "pods.json")]}]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
     found = json.loads(
-        promtool("check", "service-discovery", "--timeout=1s", tmp_path / "prometheus.yaml", job["job_name"])
+        promtool("check", "service-discovery", "--timeout=10s", tmp_path / "prometheus.yaml", job["job_name"])
     )
     kept = [target["labels"] for target in found if target["labels"]]
-    assert len(kept) == 2
+    assert sorted(labels["__address__"] for labels in kept) == ["10.2.0.12:9103", "10.2.0.7:9103", "10.2.0.7:9103"]
     for labels in kept:
-        assert labels["__address__"] == "10.2.0.7:9103"
-        assert (labels["job"], labels["instance"]) == ("firsthop-signaling", "10.2.0.7:9103")
-        assert (labels["node"], labels["pod"]) == ("node-a", "signaling-1")
+        assert (labels["job"], labels["instance"]) == ("firsthop-signaling", labels["__address__"])
+        assert (labels["namespace"], labels["node"], labels["pod"]) == ("firsthop", "node-a", "signaling-1")
+
+
+def test_the_autoscaler_asks_by_labels_that_the_scrape_gives() -> None:
+    (rule,) = yaml.safe_load((OBSERVABILITY.parent / "adapter.yaml").read_text())["rules"]["custom"]
+    (job,) = yaml.safe_load((OBSERVABILITY / "scrape-pods.yaml").read_text())["scrape_configs"]
+    given = {one["target_label"] for one in job["relabel_configs"] if "target_label" in one}
+    (asked,) = selectors(rule["seriesQuery"])
+    assert {matcher.label for matcher in asked.matchers} | set(rule["resources"]["overrides"]) <= given
 
 
 def test_the_component_carries_what_it_names() -> None:
     component = yaml.safe_load((OBSERVABILITY / "kustomization.yaml").read_text())
     assert component["kind"] == "Component"
+    guide = GUIDE.read_text()
+    policies = [*yaml.safe_load_all((OBSERVABILITY.parent / "base/transceiver/network-policy.yaml").read_text())]
     for generated in component["configMapGenerator"]:
+        # Who mounts it is in this namespace, or cannot; it is the one that may scrape.
+        assert f"kubernetes.io/metadata.name': '{generated['namespace']}'" in str(policies)
+        assert f"`{generated['name']}`" in guide
+        assert f"`{generated['namespace']}`" in guide
         for file in generated["files"]:
             assert (OBSERVABILITY / file.rpartition("=")[2]).is_file(), file
 
@@ -326,11 +344,11 @@ def test_alerts_fire_when_something_breaks_and_resolve_when_it_is_mended(observe
         ask = request(observed.url, "POST", "/v1/realtime/calls", offer)
         return ask.status == 503
 
-    # One that is refused makes the series, one more its rate.
+    # One that is refused makes the series, more make its rate: a few in five minutes are not worth a word.
     until("calls are refused", lambda: observed.bed.client.call(refused), READY_SECONDS)
     failed = 'firsthop_signaling_requests_total{route="/v1/realtime/calls", status="503"} > 0'
     until("that is scraped", lambda: watched.query(failed), READY_SECONDS)
-    assert observed.bed.client.call(refused)
+    assert observed.bed.client.call(lambda: all([refused() for _ in range(10)]))
     watched.wait_for_alerts("FirsthopCallsRefused")
     observed.start_transceiver()
     watched.wait_for_silence("FirsthopDown", "FirsthopNoTransceiver", "FirsthopTransceiversAway")

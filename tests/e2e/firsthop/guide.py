@@ -22,9 +22,6 @@ from .processes import Program
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 ETC = "/etc/firsthop"
 
-#: Longer than any procedure takes, the end of a drain not counted.
-PATIENCE_SECONDS = 90.0
-
 _SSH = """\
 #!/bin/sh
 # ssh HOST COMMAND: the command line goes to a shell there, as ssh gives it.
@@ -106,7 +103,7 @@ class Supervisor:
             case "stop":
                 if program is not None and active:
                     program.signal(signal.SIGTERM)
-                    program.wait(10 * PATIENCE_SECONDS)
+                    program.wait(threading.TIMEOUT_MAX)
                 return 0, ""
         raise ValueError(f"{action} is nothing that the guide needs so far")
 
@@ -158,10 +155,15 @@ class Desk:
 
     def finish(self, shell: subprocess.Popen[str]) -> str:
         """Waits for the end of what was begun, which must be a success; returns what it printed."""
+        status, text = self.end_of(shell)
+        assert status == 0, f"the guide's commands ended with {status}: {text}"
+        return text
+
+    def end_of(self, shell: subprocess.Popen[str]) -> tuple[int, str]:
+        """Waits for the end of what was begun; returns its exit status and what it printed."""
         try:
-            text, _ = shell.communicate(timeout=PATIENCE_SECONDS)
+            text, _ = shell.communicate()
         finally:
             if shell.poll() is None:
                 os.killpg(shell.pid, signal.SIGKILL)
-        assert shell.returncode == 0, f"the guide's commands ended with {shell.returncode}: {text}"
-        return text
+        return shell.returncode, text
