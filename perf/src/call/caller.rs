@@ -110,6 +110,10 @@ pub struct Caller {
     pub(super) part: Part,
     /// When the times that clients are told begin.
     epoch: Instant,
+    /// From when to when what is heard counts.
+    counted: (Instant, Instant),
+    /// What had come by then has been taken.
+    taken: Instant,
 }
 
 impl Caller {
@@ -118,6 +122,7 @@ impl Caller {
     /// # Errors
     /// The system has no socket or no thread for it.
     pub fn new(shared: &Shared, thread: u32) -> io::Result<Self> {
+        let (from, to) = shared.schedule.window();
         Ok(Self {
             air: Air::open(&shared.plan.way, shared.plan.manner.sockets)?,
             placer: Placer::start(shared.plan.desk.clone())?,
@@ -129,6 +134,8 @@ impl Caller {
             outgoing: Outgoing::default(),
             part: Part::default(),
             epoch: Instant::now(),
+            counted: (shared.start + from, shared.start + to),
+            taken: shared.start,
         })
     }
 
@@ -137,8 +144,7 @@ impl Caller {
     /// # Errors
     /// A socket fails.
     pub fn run(mut self) -> io::Result<Part> {
-        let (from, to) = self.shared.schedule.window();
-        let (from, to) = (self.shared.start + from, self.shared.start + to);
+        let (from, to) = self.counted;
         let mut used = None;
         loop {
             let now = Instant::now();
@@ -156,7 +162,7 @@ impl Caller {
             let starting = self.start_due(now);
             self.take_answers(now);
             // 2. Packets for clients.
-            let more = self.receive(now >= from && now < to)?;
+            let more = self.receive()?;
             // 3. Frames, the engines' timers, and calls whose time has come.
             let busy = self.serve_timers(Instant::now());
             // 4. What all that made leaves.
@@ -214,9 +220,12 @@ impl Caller {
             match offer {
                 Ok((mut client, offer)) => {
                     let (plan, manner) = (&self.shared.plan, &self.shared.plan.manner);
+                    let same = self.shared.recording.as_ref();
+                    let same = same.map_or(Duration::MAX, Recording::until_same_mark);
+                    let patience = manner.patience.min(same);
                     let ear = manner
                         .echo
-                        .map(|delay| Ear::new(plan.codec, delay).patient_for(manner.patience));
+                        .map(|delay| Ear::new(plan.codec, delay).patient_for(patience));
                     client.listen(Listening::new(plan.codec, ear, self.epoch));
                     if manner.after_channel {
                         client.speak_after_channel();
@@ -258,8 +267,7 @@ impl Caller {
             let (answer, name, etag) = match placed.result {
                 Ok(Answered { sdp, name, etag }) => (sdp, name, etag),
                 Err(error) => {
-                    self.part.fail(&error.to_string());
-                    self.end(n);
+                    self.fail(n, &error.to_string());
                     continue;
                 }
             };
@@ -283,8 +291,15 @@ impl Caller {
         }
     }
 
-    fn receive(&mut self, counts: bool) -> io::Result<bool> {
+    /// Whether what is heard at a moment counts.
+    fn counts(&self, at: Instant) -> bool {
+        let (from, to) = self.counted;
+        from <= at && at < to
+    }
+
+    fn receive(&mut self) -> io::Result<bool> {
         let now = Instant::now();
+        let counts = self.counts(now);
         // The kernel stamps packets by the wall clock, and what is due is by the steady one.
         let (wall, since) = (
             wall_nanos(),
@@ -319,6 +334,9 @@ impl Caller {
                 Err(error) => failed.push((n, error)),
             }
         })?;
+        if !more {
+            self.taken = now;
+        }
         for n in touched {
             self.settle(n, Ok(()));
         }
@@ -338,6 +356,7 @@ impl Caller {
             let Some(Reverse((at, n))) = self.timers.pop() else {
                 return false;
             };
+            let counts = self.counts(now);
             let Some(call) = self.calls.get_mut(&n).filter(|call| call.armed == Some(at)) else {
                 continue;
             };
@@ -372,6 +391,11 @@ impl Caller {
                 continue;
             }
             let polled = call.client.poll(now, &mut send);
+            while let Some(news) = call.client.news() {
+                if counts {
+                    self.part.heard.news(news);
+                }
+            }
             self.befall(n, now);
             self.settle(n, polled.map_err(|error| error.to_string()));
         }
@@ -384,8 +408,8 @@ impl Caller {
             return;
         };
         if let Err(error) = result {
-            self.part.fail(&error);
-            return self.end(n);
+            self.part.broken += u64::from(call.client.times().connected.is_some());
+            return self.fail(n, &error);
         }
         if !call.was_connected && call.client.times().connected.is_some() {
             call.was_connected = true;
@@ -398,6 +422,12 @@ impl Caller {
             return self.end(n);
         }
         self.arm(n);
+    }
+
+    /// A call is over that cannot go on.
+    pub(super) fn fail(&mut self, n: u32, why: &str) {
+        self.part.fail(why);
+        self.end(n);
     }
 
     fn arm(&mut self, n: u32) {
@@ -419,7 +449,7 @@ impl Caller {
 
     /// A call is over.
     fn end(&mut self, n: u32) {
-        let Some(call) = self.calls.remove(&n) else {
+        let Some(mut call) = self.calls.remove(&n) else {
             return;
         };
         self.air.leave(n);
@@ -430,8 +460,19 @@ impl Caller {
         part.connected += u64::from(times.connected.is_some());
         part.channels += u64::from(times.channel.is_some());
         part.audible += u64::from(times.first_audio.is_some());
-        call.hearing.end(&mut part.heard);
-        part.set_up.record(call.due, &times);
+        // What lies in the sockets has come, and after its time nothing need come.
+        let (from, to) = self.counted;
+        let until = self.taken.min(call.ends).min(to);
+        let expected = (until > from).then(|| call.client.over(until)).flatten();
+        while let Some(news) = call.client.news() {
+            if until > from {
+                part.heard.news(news);
+            }
+        }
+        call.hearing.end(expected, &mut part.heard);
+        let speaks = !self.shared.plan.silent;
+        part.set_up
+            .record(call.due, &times, speaks.then_some(call.ends));
     }
 
     fn wait(&self) -> io::Result<()> {

@@ -91,7 +91,12 @@ impl Caller {
                 Err(format!("ICE restart: {error}"))
             }
         };
-        self.part.restarts_failed += u64::from(taken.is_err());
-        self.settle(n, taken);
+        match taken {
+            Ok(()) => self.settle(n, Ok(())),
+            Err(why) => {
+                self.part.restarts_failed += 1;
+                self.fail(n, &why);
+            }
+        }
     }
 }

@@ -12,7 +12,7 @@ use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig}
 use super::browser;
 use super::hearing::Packet;
 use super::identity::Identity;
-use super::listening::{Listening, News};
+use super::listening::Listening;
 use super::recording::{Codec, Recording};
 use super::speaking::Speech;
 use super::stamp::Stamp;
@@ -66,7 +66,7 @@ pub struct Client {
     deadline: Instant,
     closed: bool,
     sent: u64,
-    listening: Option<Listening>,
+    pub(super) listening: Option<Listening>,
     after_channel: bool,
 }
 
@@ -127,16 +127,6 @@ impl Client {
     /// Has it begin to speak when its channel is open, and not when DTLS is up.
     pub fn speak_after_channel(&mut self) {
         self.after_channel = true;
-    }
-
-    /// Has it listen for more than packets; the times that [`Client::receive`] is told count from the same moment as those of `listening`.
-    pub fn listen(&mut self, listening: Listening) {
-        self.listening = Some(listening);
-    }
-
-    /// What it has learnt, one after the other.
-    pub fn news(&mut self) -> Option<News> {
-        self.listening.as_mut().and_then(Listening::news)
     }
 
     /// Marks what it says from now on, `first` being the mark of the next frame. For G.711 alone: Opus does not keep marks.
@@ -203,6 +193,9 @@ impl Client {
     /// The engine failed.
     pub fn poll(&mut self, now: Instant, send: Send<'_>) -> Result<(), ClientError> {
         self.speak(now);
+        if let Some(listening) = &mut self.listening {
+            listening.pass(now);
+        }
         self.rtc.handle_input(Input::Timeout(now))?;
         self.drain(now, 0, &mut |_| {}, send)
     }
@@ -264,7 +257,7 @@ impl Client {
         };
         let payload = speech.payload(said.frame, self.sent);
         if let Some(listening) = &mut self.listening {
-            listening.said(&speech.recording, said.frame, said.due);
+            listening.said(&speech.recording, said);
         }
         let frame = said.frame;
         let timestamp = (frame as u32).wrapping_mul(self.codec.clock_rate() / 50);

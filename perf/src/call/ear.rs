@@ -11,14 +11,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::decoding::Decoder;
-use super::mark::{FRAME, LENGTH, RATE, Search, Sweep};
+use super::mark::{FRAME, FRAMES, LENGTH, RATE, Search, Sweep};
 use super::recording::Codec;
 
 /// How long the embedded echo of a transceiver holds audio before it returns it, on purpose (`DELAY` in its `audio/echo.rs`): not a delay of the system,
 /// and subtracted from what is measured through it.
 pub const ECHO_DELAY: Duration = Duration::from_millis(80);
 
-/// How long a mark is listened for, unless said: less than until the same one is said again.
+/// How long a mark is listened for at most: less than until the same one is said again, in the recording that is made up. For others see
+/// [`Recording::until_same_mark`](super::recording::Recording::until_same_mark).
 pub const PATIENCE: Duration = Duration::from_millis(3_500);
 
 /// Marks missed by a client that has never heard one: nothing echoes here, and it stops listening.
@@ -35,8 +36,14 @@ const SAMPLE_NANOS: u64 = 1_000_000_000 / RATE as u64;
 pub enum Outcome {
     /// It came back after so many nanoseconds, the echo's own delay subtracted.
     Heard(u64),
-    /// It did not.
+    /// It came back sooner than the echo is said to wait on purpose: what is said of the echo is wrong, and how long the mark took cannot be told.
+    Early,
+    /// It did not while it was listened for, though marks had come back before: it took so many nanoseconds at least, the echo's own delay subtracted.
+    Overdue(u64),
+    /// It did not, and none had before.
     Missed,
+    /// The generator stood still when it was due to be said, or had said part of it.
+    LeftOut,
 }
 
 /// A mark that was said and has not come back yet.
@@ -117,6 +124,28 @@ impl Ear {
         });
     }
 
+    /// What was due to be spoken from then on was left out, with so many marks that begin in it; and one that had begun was not said to its end.
+    pub fn left_out(&mut self, marks: usize, from_nanos: u64) {
+        if self.deaf {
+            return;
+        }
+        let length = (FRAMES * FRAME) as u64 * SAMPLE_NANOS;
+        let is_cut = |awaited: &Awaited| awaited.spoken_nanos + length > from_nanos;
+        let cut = self
+            .awaited
+            .pop_back_if(|awaited| is_cut(awaited))
+            .is_some();
+        let count = marks + usize::from(cut);
+        self.outcomes
+            .extend(std::iter::repeat_n(Outcome::LeftOut, count));
+    }
+
+    /// Whether a mark has ever come back: what answers is an echo.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        self.has_heard
+    }
+
     /// A packet came; `position` is its timestamp in samples of [`RATE`], extended.
     pub fn packet(&mut self, position: u64, payload: &[u8], at_nanos: u64) {
         self.expire(at_nanos);
@@ -148,7 +177,10 @@ impl Ear {
             };
             *has_heard = true;
             let delay = heard.saturating_sub(awaited.spoken_nanos);
-            outcomes.push_back(Outcome::Heard(delay.saturating_sub(echo_nanos)));
+            outcomes.push_back(match delay.checked_sub(echo_nanos) {
+                Some(delay) => Outcome::Heard(delay),
+                None => Outcome::Early,
+            });
             false
         });
         let needs = self.awaited.iter().map(|awaited| awaited.search.needs());
@@ -160,14 +192,19 @@ impl Ear {
         self.outcomes.pop_front()
     }
 
-    /// Gives up marks that were said too long ago.
-    fn expire(&mut self, now_nanos: u64) {
+    /// Gives up marks that were said too long ago, whether anything comes or not.
+    pub fn expire(&mut self, now_nanos: u64) {
         while let Some(first) = self.awaited.front() {
             if now_nanos < first.spoken_nanos + self.patience_nanos {
                 return;
             }
             self.awaited.pop_front();
-            self.outcomes.push_back(Outcome::Missed);
+            // Those that take longest must not be what is left out of the delays.
+            self.outcomes.push_back(if self.has_heard {
+                Outcome::Overdue(self.patience_nanos.saturating_sub(self.echo_nanos))
+            } else {
+                Outcome::Missed
+            });
             self.missed += 1;
             if !self.has_heard && self.missed >= DEAF_AFTER {
                 self.deaf = true;
@@ -272,7 +309,7 @@ mod tests {
     fn delays(outcomes: &[Outcome]) -> Vec<f64> {
         let heard = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Heard(nanos) => Some(*nanos as f64 / MS as f64),
-            Outcome::Missed => None,
+            _ => None,
         });
         heard.collect()
     }
@@ -372,7 +409,8 @@ mod tests {
             (!lost).then(|| (40 * MS, payload.to_vec()))
         });
         assert_eq!(delays(&outage).len(), 20, "{outage:?}");
-        let missed = outage.iter().filter(|o| **o == Outcome::Missed).count();
+        let overdue = Outcome::Overdue(PATIENCE.as_nanos() as u64);
+        let missed = outage.iter().filter(|o| **o == overdue).count();
         assert_eq!(missed, 10, "{outage:?}");
     }
 
@@ -404,9 +442,8 @@ mod tests {
         assert_eq!(hear(Duration::MAX), [Outcome::Heard(1_200 * MS)]);
     }
 
-    #[test]
-    fn what_an_echo_waits_on_purpose_is_subtracted() {
-        let mut ear = Ear::new(Codec::Pcmu, ECHO_DELAY);
+    fn hear_after_150_ms(echo: Duration) -> Ear {
+        let mut ear = Ear::new(Codec::Pcmu, echo);
         ear.get_ready();
         ear.packet(0, &[0xff; FRAME], 0);
         ear.said(Sweep::Rising, 0);
@@ -419,6 +456,42 @@ mod tests {
             let at = 130 * MS + n * FRAME_NANOS;
             ear.packet(n * FRAME as u64, &payload, at);
         }
+        ear
+    }
+
+    #[test]
+    fn what_an_echo_waits_on_purpose_is_subtracted_and_may_not_be_more_than_all() {
+        // It comes back after 150 ms.
+        let mut ear = hear_after_150_ms(ECHO_DELAY);
         assert_eq!(ear.outcome(), Some(Outcome::Heard(70 * MS)));
+        let mut ear = hear_after_150_ms(Duration::from_millis(151));
+        assert_eq!(ear.outcome(), Some(Outcome::Early));
+    }
+
+    #[test]
+    fn a_mark_that_is_not_back_when_patience_is_over_took_that_long_at_least() {
+        let mut ear = hear_after_150_ms(ECHO_DELAY);
+        assert!(matches!(ear.outcome(), Some(Outcome::Heard(_))));
+        ear.said(Sweep::Falling, 2_000 * MS);
+        // Nothing comes any more.
+        ear.expire(5_499 * MS);
+        assert_eq!(ear.outcome(), None);
+        ear.expire(5_500 * MS);
+        assert_eq!(ear.outcome(), Some(Outcome::Overdue(3_420 * MS)));
+    }
+
+    #[test]
+    fn what_the_generator_did_not_say_is_not_listened_for() {
+        let mut ear = Ear::new(Codec::Pcmu, Duration::ZERO);
+        ear.said(Sweep::Rising, 0);
+        ear.said(Sweep::Falling, 2_000 * MS);
+        // The first was said whole, of the second three frames of five.
+        ear.left_out(1, 2_060 * MS);
+        ear.left_out(0, 2_060 * MS);
+        let outcomes: Vec<_> = std::iter::from_fn(|| ear.outcome()).collect();
+        assert_eq!(outcomes, [Outcome::LeftOut; 2]);
+        ear.expire(60_000 * MS);
+        let outcomes: Vec<_> = std::iter::from_fn(|| ear.outcome()).collect();
+        assert_eq!(outcomes, [Outcome::Missed]);
     }
 }

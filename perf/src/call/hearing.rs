@@ -8,8 +8,11 @@ use super::ear::Outcome;
 use super::interruption::Interrupted;
 use super::listening::News;
 
-/// A pause between two packets that follow each other from which on it is a gap that users hear, unless the sender was silent.
+/// A pause between two packets from which on it is a gap that users hear, whether those between them were lost or late, unless the sender was silent. What comes after the
+/// last packet until the call's end is such a pause too.
 pub const GAP: Duration = Duration::from_millis(60);
+
+const GAP_NANOS: u64 = GAP.as_nanos() as u64;
 
 /// For how long the earliest packet is what others are compared with, in nanoseconds. A client's jitter buffer adapts too, and the clocks of
 /// the two sides drift.
@@ -28,11 +31,11 @@ pub struct Heard {
     pub received: u64,
     /// Packets that the sequence numbers say were sent.
     pub expected: u64,
-    /// Gaps longer than [`GAP`] between packets that follow each other.
+    /// Gaps longer than [`GAP`].
     pub gaps: u64,
     /// Calls that had such a gap.
     pub calls_with_gaps: u64,
-    /// The longest pause between two packets of each call, lost ones between them or not, in microseconds.
+    /// The longest pause between two packets of each call, lost ones between them or not, or after the last one, in microseconds.
     pub longest_gap: Histogram<u64>,
     /// How much later than the earliest of the last seconds each packet came, by its timestamp, in microseconds.
     pub lateness: Histogram<u64>,
@@ -40,8 +43,14 @@ pub struct Heard {
     pub jitter: Histogram<u64>,
     /// How long marks took from the mouth to the ear, in microseconds; see [`Ear`](super::ear::Ear).
     pub mouth_to_ear: Histogram<u64>,
-    /// Marks that did not come back.
+    /// Marks that came back.
+    pub marks_heard: u64,
+    /// Marks that did not, or not while they were listened for.
     pub marks_missed: u64,
+    /// Of those that came back, the ones that came sooner than the echo is said to wait on purpose.
+    pub marks_early: u64,
+    /// Marks that the generator did not say, or not whole, since it stood still.
+    pub marks_left_out: u64,
     /// How long servers spoke on that were interrupted, from when the client began to speak, in microseconds.
     pub barge_in: Histogram<u64>,
     /// The same from the event by which they said that they hear it.
@@ -63,7 +72,10 @@ impl Default for Heard {
             lateness: histogram(),
             jitter: histogram(),
             mouth_to_ear: histogram(),
+            marks_heard: 0,
             marks_missed: 0,
+            marks_early: 0,
+            marks_left_out: 0,
             barge_in: histogram(),
             barge_in_from_event: histogram(),
         }
@@ -77,7 +89,10 @@ impl Heard {
         self.expected += other.expected;
         self.gaps += other.gaps;
         self.calls_with_gaps += other.calls_with_gaps;
+        self.marks_heard += other.marks_heard;
         self.marks_missed += other.marks_missed;
+        self.marks_early += other.marks_early;
+        self.marks_left_out += other.marks_left_out;
         for (to, from) in [
             (&mut self.longest_gap, &other.longest_gap),
             (&mut self.lateness, &other.lateness),
@@ -94,8 +109,20 @@ impl Heard {
     /// Takes what a client has learnt.
     pub fn news(&mut self, news: News) {
         match news {
-            News::Mark(Outcome::Heard(nanos)) => record(&mut self.mouth_to_ear, nanos),
+            News::Mark(Outcome::Heard(nanos)) => {
+                self.marks_heard += 1;
+                record(&mut self.mouth_to_ear, nanos);
+            }
+            News::Mark(Outcome::Early) => {
+                self.marks_heard += 1;
+                self.marks_early += 1;
+            }
+            News::Mark(Outcome::Overdue(nanos)) => {
+                self.marks_missed += 1;
+                record(&mut self.mouth_to_ear, nanos);
+            }
             News::Mark(Outcome::Missed) => self.marks_missed += 1,
+            News::Mark(Outcome::LeftOut) => self.marks_left_out += 1,
             News::Interrupted(Interrupted {
                 from_voice,
                 from_event,
@@ -176,11 +203,11 @@ impl Hearing {
             let silence = packet.media_nanos.saturating_sub(last.media_nanos);
             let pause = packet.at_nanos.saturating_sub(last.at_nanos);
             let follows = ahead == 1 && !packet.marker;
-            let gap = follows && pause > GAP.as_nanos() as u64;
-            heard.gaps += u64::from(gap);
-            self.gap |= gap;
             // Packets that were lost leave a hole as long as they are; one that was not even sent leaves none.
             if follows || (ahead > 1 && silence <= ahead * FRAME_NANOS) {
+                let gap = pause > GAP_NANOS;
+                heard.gaps += u64::from(gap);
+                self.gap |= gap;
                 self.longest = self.longest.max(Some(pause));
             }
             record(&mut heard.lateness, late as u64);
@@ -196,13 +223,20 @@ impl Hearing {
         self.last.is_some()
     }
 
-    /// The call is over: its jitter counts, if anything was heard.
-    pub fn end(&self, heard: &mut Heard) {
-        if self.has_heard() {
+    /// The call is over: its jitter counts, if anything was heard. Until `until_nanos` more should have come, that counts; nothing where the sender was silent.
+    pub fn end(&self, until_nanos: Option<u64>, heard: &mut Heard) {
+        let (mut gap, mut longest) = (self.gap, self.longest);
+        if let Some(last) = self.last {
             record(&mut heard.jitter, self.jitter as u64);
+            let pause = until_nanos.map_or(0, |until| until.saturating_sub(last.at_nanos));
+            if pause > GAP_NANOS {
+                heard.gaps += 1;
+                gap = true;
+                longest = longest.max(Some(pause));
+            }
         }
-        heard.calls_with_gaps += u64::from(self.gap);
-        if let Some(longest) = self.longest {
+        heard.calls_with_gaps += u64::from(gap);
+        if let Some(longest) = longest {
             record(&mut heard.longest_gap, longest);
         }
     }
@@ -241,7 +275,7 @@ mod tests {
         let (hearing, mut heard) = hear(&packets);
         assert_eq!((heard.received, heard.expected, heard.gaps), (500, 500, 0));
         assert_eq!(heard.lateness.max(), 1);
-        hearing.end(&mut heard);
+        hearing.end(None, &mut heard);
         assert_eq!(heard.jitter.max(), 1);
     }
 
@@ -271,17 +305,18 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_heard_only_where_nothing_was_lost_and_nobody_was_silent() {
-        let (hearing, mut heard) = hear(&[(1, 0), (2, 0), (3, 70), (4, 50), (8, 0)]);
+    fn a_gap_is_heard_where_packets_are_late_or_lost_and_nobody_was_silent() {
+        let (hearing, mut heard) =
+            hear(&[(1, 0), (2, 0), (3, 70), (4, 50), (5, 30), (6, 10), (8, 0)]);
         assert_eq!(heard.gaps, 1);
-        hearing.end(&mut heard);
+        hearing.end(None, &mut heard);
         assert_eq!(heard.calls_with_gaps, 1);
         // A frame and 70 ms.
         assert_eq!(heard.longest_gap.max() / 1_000, 90);
         let (hearing, mut heard) = hear(&[(1, 0), (2, 0), (8, 0), (9, 0)]);
-        hearing.end(&mut heard);
-        assert_eq!((heard.gaps, heard.calls_with_gaps), (0, 0));
-        assert_eq!(heard.longest_gap.max() / 1_000, 120, "six were lost");
+        hearing.end(None, &mut heard);
+        assert_eq!((heard.gaps, heard.calls_with_gaps), (1, 1));
+        assert_eq!(heard.longest_gap.max() / 1_000, 120, "five were lost");
         // The sender was silent, and then it stood still: it says which.
         let (mut hearing, mut heard) = (Hearing::default(), Heard::default());
         for (sequence, media, marker) in [(1, 0, true), (2, 20, false), (3, 500, true)] {
@@ -302,8 +337,28 @@ mod tests {
         };
         hearing.packet(late, Some(&mut heard));
         assert_eq!(heard.gaps, 1);
-        hearing.end(&mut heard);
+        hearing.end(None, &mut heard);
         assert_eq!(heard.longest_gap.max() / 1_000, 500);
+    }
+
+    #[test]
+    fn a_server_that_goes_silent_leaves_a_gap_until_the_end() {
+        let packets: Vec<_> = (0..50).map(|n| (n, 0)).collect();
+        let (hearing, heard) = hear(&packets);
+        let last = (77 + 49 * 20) * MS;
+        let ended = |until| {
+            let mut heard = heard.clone();
+            hearing.end(until, &mut heard);
+            let longest = heard.longest_gap.max() / 1_000;
+            (heard.gaps, heard.calls_with_gaps, longest)
+        };
+        assert_eq!(ended(None), (0, 0, 20), "its sender was silent");
+        assert_eq!(ended(Some(last + 60 * MS)), (0, 0, 20));
+        assert_eq!(ended(Some(last + 900 * MS)), (1, 1, 900));
+        // What never spoke has not fallen silent.
+        let mut heard = Heard::default();
+        Hearing::default().end(Some(last), &mut heard);
+        assert_eq!((heard.gaps, heard.calls_with_gaps), (0, 0));
     }
 
     #[test]
@@ -311,7 +366,7 @@ mod tests {
         // Every other packet 16 ms late: the difference is always 16 ms, and the estimate goes there.
         let packets: Vec<_> = (0..400).map(|n| (n, 16 * (n % 2))).collect();
         let (hearing, mut heard) = hear(&packets);
-        hearing.end(&mut heard);
+        hearing.end(None, &mut heard);
         assert!((15_900..=16_100).contains(&heard.jitter.max()));
     }
 

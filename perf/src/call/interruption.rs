@@ -12,7 +12,7 @@ use super::decoding::{Decoder, loudness};
 use super::recording::Codec;
 
 /// How loud a packet with sound in it is at least, of 32,768: above what codecs make of silence.
-const SOUND: f32 = 100.0;
+pub(super) const SOUND: f32 = 100.0;
 
 /// How long a server may take to be quiet, having heard the client; then it speaks on.
 const PATIENCE_NANOS: u64 = 3_000_000_000;

@@ -176,6 +176,8 @@ pub fn run_beside(
     }
     let after = look()?;
     let mut report = CallReport::new(&part, plan.codec, plan.ramp, plan.hold, to - from);
+    let echo = plan.manner.echo.filter(|_| !plan.silent);
+    report.echo_delay_ms = echo.map(|echo| 1e3 * echo.as_secs_f64());
     report.watched = plan
         .watch
         .iter()

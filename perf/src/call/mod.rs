@@ -53,6 +53,7 @@ pub mod schedule;
 pub mod speaking;
 pub mod stack;
 pub mod stamp;
+mod tail;
 pub mod tolerance;
 pub mod trial;
 pub mod trouble;

@@ -1,7 +1,9 @@
 //! What every client says: a recording that is made once, so that no client encodes.
 
 use std::f32::consts::TAU;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ear::Ear;
 use super::mark::{self, Sweep};
@@ -172,6 +174,33 @@ impl Recording {
     #[must_use]
     pub fn is_onset(&self, n: u64) -> bool {
         self.onsets[(n % self.onsets.len() as u64) as usize]
+    }
+
+    /// How long after a mark the same one is said again, at least: until then it can be told which of them came back.
+    #[must_use]
+    pub fn until_same_mark(&self) -> Duration {
+        let marks: Vec<(usize, Sweep)> = self.marks_in(0..self.cues.len() as u64).collect();
+        let distances = marks.iter().filter_map(|(at, sweep)| {
+            // What is said is said over and over: after the last mark comes the first.
+            let again = marks
+                .iter()
+                .map(|(at, sweep)| (at + self.cues.len(), sweep));
+            let later = marks.iter().map(|(at, sweep)| (*at, sweep)).chain(again);
+            let mut same = later.filter(|(other, like)| other > at && *like == sweep);
+            same.next().map(|(other, _)| other - at)
+        });
+        distances.min().map_or(Duration::MAX, |frames| {
+            Duration::from_millis(20) * frames as u32
+        })
+    }
+
+    /// Which frames of these begin a mark, counted from the first of these, and which mark.
+    pub(super) fn marks_in(&self, frames: Range<u64>) -> impl Iterator<Item = (usize, Sweep)> {
+        let cues = |n: u64| self.cues[(n % self.cues.len() as u64) as usize];
+        (0..).zip(frames).filter_map(move |(at, n)| match cues(n) {
+            Cue::Mark(sweep) => Some((at, sweep)),
+            _ => None,
+        })
     }
 
     /// Tells an ear what is in frame number `n`, whose first sample was due to be spoken then.
@@ -376,6 +405,29 @@ mod tests {
             .iter()
             .filter(|cue| matches!(cue, Cue::Mark(_)));
         assert_eq!(marks.count(), 2);
+    }
+
+    #[test]
+    fn the_same_mark_is_not_said_again_while_it_is_listened_for() {
+        let made_up = Recording::new(Codec::Pcmu).expect("encoded");
+        assert_eq!(made_up.until_same_mark(), Duration::from_secs(4));
+        assert_eq!(made_up.marks_in(60..340).count(), 3);
+        // Of speech, the quiet moments of two periods may be near.
+        let rate = 24_000;
+        let quiet = [80, 15, 15, 80];
+        let samples = (0..8 * rate as usize).map(|n| {
+            let frame = n / (rate as usize / 50);
+            let at = frame % PERIOD;
+            let place = quiet[frame / PERIOD];
+            if (place..place + mark::FRAMES).contains(&at) {
+                0
+            } else {
+                8_000
+            }
+        });
+        let samples = samples.collect();
+        let speech = Recording::of(Codec::Pcmu, &Speech { rate, samples }).expect("encoded");
+        assert_eq!(speech.until_same_mark(), Duration::from_millis(2_700));
     }
 
     #[test]

@@ -78,8 +78,9 @@ impl Default for SetUpTimes {
 }
 
 impl SetUpTimes {
-    /// Takes one call's, that was due then; nothing where it did not get so far.
-    pub fn record(&mut self, due: Instant, times: &Times) {
+    /// Takes one call's, that was due then; nothing where it did not get so far. But where no audio came by when its time was over, at `ends`, the whole took until then
+    /// at least, and is not left out.
+    pub fn record(&mut self, due: Instant, times: &Times, ends: Option<Instant>) {
         let between =
             |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?));
         let phases = [
@@ -89,7 +90,7 @@ impl SetUpTimes {
             between(times.answered, times.connected),
             between(times.answered, times.channel),
             between(times.connected, times.first_audio),
-            between(Some(due), times.first_audio),
+            between(Some(due), times.first_audio.or(ends)),
         ];
         for (histogram, time) in self.0.iter_mut().zip(phases) {
             if let Some(time) = time {
@@ -123,6 +124,8 @@ pub struct Part {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// Calls whose engine failed after DTLS had come up, and not for a refused restart.
+    pub broken: u64,
     /// ICE restarts where the client was.
     pub restarts: u64,
     /// Other addresses, with an ICE restart.
@@ -162,6 +165,7 @@ impl Part {
         self.audible += other.audible;
         self.cut += other.cut;
         self.unclosed += other.unclosed;
+        self.broken += other.broken;
         self.restarts += other.restarts;
         self.moves += other.moves;
         self.rebinds += other.rebinds;
@@ -202,6 +206,8 @@ pub struct CallReport {
     pub cut: u64,
     /// Calls that were hung up, and whose client did not hear of it in time.
     pub unclosed: u64,
+    /// Calls whose engine failed after DTLS had come up, and not for a refused restart.
+    pub broken: u64,
     /// ICE restarts where the client was.
     pub restarts: u64,
     /// Other addresses, with an ICE restart.
@@ -213,7 +219,8 @@ pub struct CallReport {
     /// Why calls failed, and how many.
     pub failures: BTreeMap<String, u64>,
     /// Set-up times in milliseconds: `answer` from when the offer was due; `ice` from the answer and `dtls` from ICE; `connected` (both) and `channel` from the
-    /// answer; `first_audio` from DTLS; `total`, the first audio from when the offer was due.
+    /// answer; `first_audio` from DTLS; `total`, the first audio from when the offer was due. Of those that got so far; but in `total` a call that never heard audio
+    /// counts with all of its time, unless clients say nothing, to which nothing may be answered.
     pub set_up: BTreeMap<&'static str, Spread>,
     /// Packets that clients sent.
     pub sent: u64,
@@ -225,19 +232,26 @@ pub struct CallReport {
     pub lateness: Option<Spread>,
     /// Jitter of calls at their end, in milliseconds.
     pub jitter: Option<Spread>,
-    /// Gaps of more than 60 ms between packets that follow each other.
+    /// Gaps of more than 60 ms between packets, lost ones between them or not, or after the last one until the call's end; unless the sender was silent.
     pub gaps: u64,
     /// Calls that had such a gap.
     pub calls_with_gaps: u64,
-    /// The longest pause between two packets of each call, lost ones between them or not, in milliseconds.
+    /// The longest pause between two packets of each call, lost ones between them or not, or after the last one, in milliseconds.
     pub longest_gap: Option<Spread>,
     /// How long it took what clients said to come back to them, by marks in the audio, in milliseconds; what the echo waits on purpose subtracted, and nothing
-    /// when what answers is no echo. Counted from when the first sample was due to be spoken, a frame before its packet.
+    /// when what answers is no echo. Counted from when the first sample was due to be spoken, a frame before its packet. A mark that was listened for in vain by a client
+    /// that had heard some counts with as long as it was listened for.
     pub mouth_to_ear: Option<Spread>,
+    /// What of that the echo waits on purpose and was subtracted, in milliseconds; nothing where no marks are listened for.
+    pub echo_delay_ms: Option<f64>,
     /// Marks that came back, while it counted.
     pub marks_heard: u64,
-    /// Marks that did not.
+    /// Marks that did not, or not while they were listened for.
     pub marks_missed: u64,
+    /// Marks that came back sooner than the echo is said to wait: what was to be subtracted is too much, and they are not in `mouth_to_ear`.
+    pub marks_early: u64,
+    /// Marks that the generator stood still for, and did not say or not whole.
+    pub marks_left_out: u64,
     /// How long a server spoke on that was interrupted, from when the client began to speak until its last packet with sound, in milliseconds; nothing when none was.
     pub barge_in: Option<Spread>,
     /// The same from when the server said that it hears the client.
@@ -272,6 +286,7 @@ impl CallReport {
             audible: part.audible,
             cut: part.cut,
             unclosed: part.unclosed,
+            broken: part.broken,
             restarts: part.restarts,
             moves: part.moves,
             rebinds: part.rebinds,
@@ -287,8 +302,11 @@ impl CallReport {
             calls_with_gaps: part.heard.calls_with_gaps,
             longest_gap: Spread::of(&part.heard.longest_gap),
             mouth_to_ear: Spread::of(&part.heard.mouth_to_ear),
-            marks_heard: part.heard.mouth_to_ear.len(),
+            echo_delay_ms: None,
+            marks_heard: part.heard.marks_heard,
             marks_missed: part.heard.marks_missed,
+            marks_early: part.heard.marks_early,
+            marks_left_out: part.heard.marks_left_out,
             barge_in: Spread::of(&part.heard.barge_in),
             barge_in_from_event: Spread::of(&part.heard.barge_in_from_event),
             barge_ins: part.heard.barge_in_from_event.len(),
@@ -301,7 +319,7 @@ impl CallReport {
     /// Calls that did not do all that they should: connect, stay, and hear of their end.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.calls - self.connected + self.cut + self.unclosed + self.restarts_failed
+        self.calls - self.connected + self.cut + self.unclosed + self.broken + self.restarts_failed
     }
 }
 
@@ -320,8 +338,8 @@ impl fmt::Display for CallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "calls                       {:>9} placed, {} connected, {} heard audio, {} cut, {} unclosed",
-            self.calls, self.connected, self.audible, self.cut, self.unclosed
+            "calls                       {:>9} placed, {} connected, {} heard audio, {} cut, {} unclosed, {} broken",
+            self.calls, self.connected, self.audible, self.cut, self.unclosed, self.broken
         )?;
         for (why, count) in &self.failures {
             writeln!(f, "  failed                    {count:>9} × {why}")?;
@@ -337,6 +355,12 @@ impl fmt::Display for CallReport {
             row(f, name, self.set_up.get(phase))?;
         }
         row(f, "mouth to ear", self.mouth_to_ear.as_ref())?;
+        if let Some(echo) = self.echo_delay_ms {
+            writeln!(
+                f,
+                "  subtracted                {echo:>9.1} ms, what the echo waits on purpose"
+            )?;
+        }
         if self.barge_ins > 0 {
             row(f, "barge-in after voice", self.barge_in.as_ref())?;
             row(
@@ -359,9 +383,16 @@ impl fmt::Display for CallReport {
         )?;
         writeln!(
             f,
-            "marks                       {:>9} came back, {} did not",
-            self.marks_heard, self.marks_missed
+            "marks                       {:>9} came back, {} did not, {} left out by the generator",
+            self.marks_heard, self.marks_missed, self.marks_left_out
         )?;
+        if self.marks_early > 0 {
+            writeln!(
+                f,
+                "  too early                 {:>9} sooner than the echo is said to wait: it waits less, and they are not in mouth to ear",
+                self.marks_early
+            )?;
+        }
         writeln!(
             f,
             "generator                   {:>8.0} % of a processor, {} packets lost by its own sockets",
@@ -401,6 +432,7 @@ mod tests {
             placed: 3,
             connected: 2,
             cut: 1,
+            broken: 1,
             busy: 0.2,
             ..Part::default()
         };
@@ -423,13 +455,14 @@ mod tests {
                 connected: later(12),
                 ..Times::default()
             },
+            later(900),
         );
         part.add(&other);
         assert_eq!(part.failures.len(), FAILURES + 1);
         assert_eq!(part.failures["other"], 10);
         let second = Duration::from_secs(1);
         let report = CallReport::new(&part, Codec::Opus, 10.0, second, second);
-        assert_eq!((report.calls, report.failed()), (43, 2));
+        assert_eq!((report.calls, report.failed()), (43, 3));
         assert_eq!(report.generator_busy, 0.5);
         let medians: Vec<_> = report
             .set_up
@@ -438,7 +471,14 @@ mod tests {
             .collect();
         assert_eq!(
             medians,
-            [("answer", 5), ("connected", 7), ("dtls", 5), ("ice", 2)]
+            [
+                ("answer", 5),
+                ("connected", 7),
+                ("dtls", 5),
+                ("ice", 2),
+                ("total", 900)
+            ],
+            "no audio came until the end"
         );
         let text = report.to_string();
         assert!(

@@ -19,6 +19,8 @@ const STALL: Duration = Duration::from_millis(200);
 pub(super) struct Said {
     /// Its number, those that were left out counted too.
     pub(super) frame: u64,
+    /// How many before it were left out.
+    pub(super) left_out: u64,
     /// When it was due.
     pub(super) due: Instant,
 }
@@ -75,7 +77,11 @@ impl Speech {
         self.next = Some(due + FRAME);
         let frame = self.frame + left_out;
         self.frame = frame + 1;
-        Some(Said { frame, due })
+        Some(Said {
+            frame,
+            left_out,
+            due,
+        })
     }
 
     /// What a frame carries, when `sent` were sent before it.
@@ -104,6 +110,7 @@ mod tests {
         speech.begin(start);
         let frame = |n: u64| Said {
             frame: n,
+            left_out: 0,
             due: start + FRAME * n as u32,
         };
         assert_eq!(speech.say(start), Some(frame(0)));
@@ -114,7 +121,11 @@ mod tests {
         assert_eq!(said, [frame(1), frame(2), frame(3)]);
         // Too late.
         let stalled = start + Duration::from_millis(1_015);
-        assert_eq!(speech.say(stalled), Some(frame(50)));
+        let left_out = Said {
+            left_out: 46,
+            ..frame(50)
+        };
+        assert_eq!(speech.say(stalled), Some(left_out));
         assert_eq!(speech.say(stalled), None);
         assert_eq!(speech.next(), Some(frame(51).due));
     }

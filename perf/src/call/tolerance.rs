@@ -23,7 +23,7 @@ pub struct Tolerance {
     /// How long signaling alone may take to answer, in milliseconds: the 99th percentile.
     #[arg(long, default_value_t = Self::default().answer_p99_ms, value_name = "MS", value_parser = limit)]
     pub answer_p99_ms: f64,
-    /// Gaps above 60 ms between packets that follow each other, for each hundred calls.
+    /// Gaps above 60 ms in what callers hear, for each hundred calls.
     #[arg(long, default_value_t = Self::default().gaps_per_hundred, value_name = "COUNT", value_parser = limit)]
     pub gaps_per_hundred: f64,
     /// The share of packets that may be lost.
@@ -102,11 +102,11 @@ impl Tolerance {
     pub fn beyond(&self, shown: &Shown) -> Option<&'static str> {
         let calls = f64::from(shown.calls);
         [
-            (shown.failed as f64 > self.failed * calls, "calls failed"),
             (
                 shown.generator_lost > 0 || shown.generator_busy > GENERATOR_BUSY,
                 "the generator",
             ),
+            (shown.failed as f64 > self.failed * calls, "calls failed"),
             (shown.set_up_p99_ms > self.set_up_p99_ms, "set-up"),
             (shown.lost > self.lost, "loss"),
             (
@@ -175,9 +175,16 @@ mod tests {
     #[test]
     fn a_generator_that_is_too_slow_is_named_before_what_it_makes_of_the_calls() {
         let shown = Shown {
+            failed: 50,
             generator_busy: 1.0,
             lateness_p99_ms: 500.0,
             gaps: 1_000,
+            ..GOOD
+        };
+        assert_eq!(Tolerance::default().beyond(&shown), Some("the generator"));
+        let shown = Shown {
+            failed: 50,
+            generator_lost: 1,
             ..GOOD
         };
         assert_eq!(Tolerance::default().beyond(&shown), Some("the generator"));

@@ -19,7 +19,7 @@ enum Kind {
 }
 
 type OfSpread = fn(&CallReport) -> Option<Spread>;
-type OfNumber = fn(&CallReport) -> f64;
+type OfNumber = fn(&CallReport) -> Option<f64>;
 
 /// Times, of which there are quantiles.
 const SPREADS: [(&str, &str, OfSpread); 12] = [
@@ -61,34 +61,42 @@ const SPREADS: [(&str, &str, OfSpread); 12] = [
 
 const QUANTILES: [&str; 4] = ["p50", "p99", "p999", "max"];
 
-const NUMBERS: [(&str, Kind, &str, OfNumber); 11] = [
-    ("lost", Kind::Share, "packets that did not come", |r| r.lost),
+const NUMBERS: [(&str, Kind, &str, OfNumber); 13] = [
+    ("lost", Kind::Share, "packets that did not come", |r| {
+        (r.received > 0).then_some(r.lost)
+    }),
     (
         "failed",
         Kind::Count,
-        "calls that did not connect, were cut, or did not hear of their end",
-        |r| r.failed() as f64,
+        "calls that did not connect, broke, were cut, or did not hear of their end",
+        |r| of_calls(r, r.failed()),
     ),
     ("failed_share", Kind::Share, "the same, of all calls", |r| {
         share(r.failed(), r.calls)
     }),
     ("cut", Kind::Count, "calls that the server ended", |r| {
-        r.cut as f64
+        of_calls(r, r.cut)
     }),
+    (
+        "broken",
+        Kind::Count,
+        "calls whose engine failed after DTLS was up",
+        |r| of_calls(r, r.broken),
+    ),
     (
         "inaudible",
         Kind::Count,
         "calls that did not hear any audio",
-        |r| (r.calls - r.audible) as f64,
+        |r| of_calls(r, r.calls - r.audible),
     ),
     ("gaps", Kind::Count, "gaps of more than 60 ms", |r| {
-        r.gaps as f64
+        of_packets(r, r.gaps)
     }),
     (
         "calls_with_gaps",
         Kind::Count,
         "calls that had such a gap",
-        |r| r.calls_with_gaps as f64,
+        |r| of_packets(r, r.calls_with_gaps),
     ),
     (
         "marks_missed",
@@ -97,22 +105,28 @@ const NUMBERS: [(&str, Kind, &str, OfNumber); 11] = [
         |r| share(r.marks_missed, r.marks_missed + r.marks_heard),
     ),
     (
+        "marks_early",
+        Kind::Count,
+        "marks that came back sooner than the echo is said to wait",
+        |r| (r.marks_missed + r.marks_heard > 0).then_some(r.marks_early as f64),
+    ),
+    (
         "restarts_failed",
         Kind::Count,
         "ICE restarts that were refused",
-        |r| r.restarts_failed as f64,
+        |r| of_calls(r, r.restarts_failed),
     ),
     (
         "generator_busy",
         Kind::Share,
         "the generator's own busiest thread, of its processor",
-        |r| r.generator_busy,
+        |r| Some(r.generator_busy),
     ),
     (
         "generator_lost",
         Kind::Count,
         "packets that the generator's own sockets lost",
-        |r| r.generator_lost as f64,
+        |r| Some(r.generator_lost as f64),
     ),
 ];
 
@@ -120,8 +134,19 @@ fn phase(report: &CallReport, name: &str) -> Option<Spread> {
     report.set_up.get(name).copied()
 }
 
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64
+/// A share; nothing of nothing.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// A number of calls, if there were any.
+fn of_calls(report: &CallReport, count: u64) -> Option<f64> {
+    (report.calls > 0).then_some(count as f64)
+}
+
+/// What packets show, if any came or should have.
+fn of_packets(report: &CallReport, count: u64) -> Option<f64> {
+    (report.received + count > 0).then_some(count as f64)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +179,7 @@ impl Measure {
                 let spread = of(report)?;
                 Some([spread.p50, spread.p99, spread.p999, spread.max][quantile])
             }
-            Self::Number(_, of) => Some(of(report)),
+            Self::Number(_, of) => of(report),
         }
     }
 }
@@ -274,6 +299,7 @@ mod tests {
         report.calls = 10;
         report.connected = 9;
         report.lost = 0.015;
+        report.received = 1_000;
         report.mouth_to_ear = Some(Spread {
             p50: 40.0,
             p99: 100.0,
@@ -310,6 +336,7 @@ mod tests {
             "failed>1",
             "gaps>0",
             "generator_lost>0",
+            "broken>0",
         ] {
             assert_eq!(broken(limit), None, "{limit}");
         }
@@ -323,6 +350,17 @@ mod tests {
     fn what_was_not_measured_is_no_pass() {
         let words = broken("setup_p99>500ms").expect("broken");
         assert_eq!(words, "setup_p99 was not measured in any call");
+        // No marks were counted, and no packets.
+        assert!(broken("marks_missed>0").is_some());
+        let mut report = report();
+        report.received = 0;
+        for limit in ["lost>1%", "gaps>0", "calls_with_gaps>0"] {
+            let limit = limit.parse::<Limit>().expect("a limit");
+            assert!(limit.broken(&report).is_some());
+        }
+        (report.calls, report.connected) = (0, 0);
+        let limit = "failed>0".parse::<Limit>().expect("a limit");
+        assert!(limit.broken(&report).is_some());
     }
 
     #[test]
