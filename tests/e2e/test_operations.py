@@ -228,7 +228,7 @@ def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     # The relay hands over.
     held.ask("mark")
     said = site.desk.follow("upgrade-relay")
-    assert said.strip() == "ready", said
+    assert said.strip() == "1 of 1 cores receive", said
     old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in "ab")
     assert (old.wait(1), new.running()) == (0, True)
     assert '"took over"' in new.text()
@@ -282,7 +282,7 @@ def test_an_upgrade_that_cannot_be_made_says_so_and_costs_no_call(site: Site) ->
     site.relay_settings["flows-per-core"] = "1000"
     status, said = site.desk.end_of(site.desk.start("upgrade-relay"))
     assert status == 1, said
-    assert "ready" in said
+    assert "cores receive" in said
     assert "b has not taken over" in said
     old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in "ab")
     assert (old.running(), new.wait(READY_SECONDS)) == (True, 2)
