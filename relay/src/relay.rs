@@ -202,6 +202,8 @@ pub struct Relay {
     ready: bool,
     /// Whether a successor has the sockets, and the file of the hand-over.
     handed_over: bool,
+    /// Whether somebody has asked this relay to end, which it does once it is drained.
+    told: bool,
     events: Receiver<Event>,
     /// For the threads of the next group.
     events_in: Sender<Event>,
@@ -300,6 +302,7 @@ impl Relay {
             giver,
             ready: taker.is_some(),
             handed_over: false,
+            told: false,
             events,
             events_in,
             admin_address,
@@ -399,6 +402,7 @@ impl Relay {
                 Event::Signal(Signal::Terminate)
                     if drain.is_none() && !self.config.drain.is_zero() =>
                 {
+                    self.told = true;
                     drain = Some(self.begin_drain());
                 }
                 Event::Signal(_) => return Ok(()),
@@ -414,7 +418,7 @@ impl Relay {
     /// Whether a successor serves, and nobody has asked this relay to end before.
     #[must_use]
     pub fn handed_over(&self) -> bool {
-        self.handed_over
+        self.handed_over && !self.told
     }
 
     /// Stops the cores after their turn, then the admin thread; the other way round when a successor serves, so that nobody who

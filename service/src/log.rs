@@ -374,6 +374,16 @@ mod tests {
         log: Log,
     }
 
+    /// This program, to run one of these tests with the variable that says so to it.
+    fn this(test: &str, variable: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this"));
+        command
+            .args(["--exact", &format!("log::tests::{test}")])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(variable, "1");
+        command
+    }
+
     /// This test runs itself, as a program whose standard error nobody reads.
     #[test]
     fn last_words_and_panics_wait_for_nobody() {
@@ -391,13 +401,7 @@ mod tests {
             writer.try_clone().expect("a pipe"),
             LogFormat::Text,
         ));
-        let mut child = Command::new(std::env::current_exe().expect("this"))
-            .args([
-                "--exact",
-                "log::tests::last_words_and_panics_wait_for_nobody",
-            ])
-            .args(["--nocapture", "--test-threads=1"])
-            .env(CHILD, "1")
+        let mut child = this("last_words_and_panics_wait_for_nobody", CHILD)
             .stdout(Stdio::null())
             .stderr(writer)
             .spawn()
@@ -429,15 +433,12 @@ mod tests {
             settings::say("program", "a \"quoted\" cause");
             exit(7);
         }
-        let child = Command::new(std::env::current_exe().expect("this"))
-            .args([
-                "--exact",
-                "log::tests::every_line_of_a_json_log_is_an_object_with_the_same_fields",
-            ])
-            .args(["--nocapture", "--test-threads=1"])
-            .env(CHILD, "1")
-            .output()
-            .expect("it runs");
+        let child = this(
+            "every_line_of_a_json_log_is_an_object_with_the_same_fields",
+            CHILD,
+        )
+        .output()
+        .expect("it runs");
         assert_eq!(child.status.code(), Some(7));
         let said = String::from_utf8(child.stderr).expect("text");
         let lines: Vec<serde_json::Value> = said
@@ -482,13 +483,7 @@ mod tests {
             assert!(core.join().is_err());
             exit(7);
         }
-        let child = Command::new(std::env::current_exe().expect("this"))
-            .args([
-                "--exact",
-                "log::tests::a_panic_is_told_with_its_place_and_thread",
-            ])
-            .args(["--nocapture", "--test-threads=1"])
-            .env(CHILD, "1")
+        let child = this("a_panic_is_told_with_its_place_and_thread", CHILD)
             .output()
             .expect("it runs");
         let said = String::from_utf8(child.stderr).expect("text");

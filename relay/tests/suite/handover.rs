@@ -5,6 +5,7 @@ mod file_size;
 mod load;
 mod recalling;
 mod refused;
+mod staying;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -132,77 +133,6 @@ fn every_packet_arrives_once_while_one_process_after_the_other_takes_over() {
     relay.wait_metric("claims_provisional", 8);
     relay.stop();
     assert!(!testbed.file("handover").exists(), "the last one tidies up");
-}
-
-fn staying(testbed: &Testbed) -> RelayProcess {
-    testbed.relay(&[
-        ("--handover", path(testbed)),
-        ("--takeover", "true".to_owned()),
-        ("--handed-over", "stay".to_owned()),
-        ("--spin", "off".to_owned()),
-    ])
-}
-
-/// Two pods of one node, and a supervisor that starts again whatever ends by itself.
-#[test]
-fn a_relay_that_stays_holds_nothing_until_it_is_told_to_go() {
-    let testbed = Testbed::new();
-    let old = staying(&testbed);
-    let mut calls = Calls::new(&testbed, &old, 4);
-    let new = staying(&testbed);
-    until("the old one stands by", || {
-        old.log().contains("standing by").then_some(())
-    });
-    // It has no socket of the relay's any more: neither of packets nor of pages nor of hand-overs.
-    let files = fs::read_dir(format!("/proc/{}/fd", old.id())).expect("it runs");
-    let held: Vec<String> = files
-        .flatten()
-        .filter_map(|file| fs::read_link(file.path()).ok())
-        .map(|link| link.to_string_lossy().into_owned())
-        .filter(|link| link.starts_with("socket:") && is_bound(link))
-        .collect();
-    assert_eq!(held, Vec::<String>::new());
-    calls.pass(&testbed);
-    old.signal("TERM");
-    let log = old.ended_well();
-    assert!(log.contains("handed over"), "{log}");
-    // The old pod's end is nothing to the new one.
-    calls.pass(&testbed);
-    assert_eq!(new.page("/readyz").0, "HTTP/1.1 200 OK");
-    new.stop();
-}
-
-/// Whether a socket that a process has open (`socket:[12345]`) is listed as one of UDP, TCP, or with a path.
-fn is_bound(link: &str) -> bool {
-    let number = link.trim_start_matches("socket:[").trim_end_matches(']');
-    ["udp", "udp6", "tcp", "tcp6"].iter().any(|protocol| {
-        let list = fs::read_to_string(format!("/proc/net/{protocol}")).expect("a list");
-        list.lines()
-            .any(|line| line.split_whitespace().nth(9) == Some(number))
-    }) || fs::read_to_string("/proc/net/unix")
-        .expect("a list")
-        .lines()
-        .any(|line| {
-            let mut fields = line.split_whitespace().skip(6);
-            fields.next() == Some(number) && fields.next().is_some()
-        })
-}
-
-/// Else the pod that stands by would be taken for one that serves.
-#[test]
-fn a_relay_that_stands_by_ends_when_its_successor_does_and_serves_when_it_is_started_again() {
-    let testbed = Testbed::new();
-    let old = staying(&testbed);
-    let new = staying(&testbed);
-    until("the old one stands by", || {
-        old.log().contains("standing by").then_some(())
-    });
-    new.kill();
-    assert_eq!(old.ended().code(), Some(1));
-    let again = staying(&testbed);
-    assert!(again.log().contains("starting anew"), "{}", again.log());
-    Calls::new(&testbed, &again, 2).pass(&testbed);
-    again.stop();
 }
 
 #[test]

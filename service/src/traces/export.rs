@@ -162,6 +162,7 @@ impl Exporter {
                 () = full => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
+            let count = batch.len() as u64;
             let sending = self.send(batch, PATIENCE, &mut out);
             tokio::pin!(sending);
             tokio::select! {
@@ -169,7 +170,9 @@ impl Exporter {
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             // The program's end waits no longer for this one than for the last.
-            let _ = timeout(LAST_PATIENCE, sending).await;
+            if timeout(LAST_PATIENCE, sending).await.is_err() {
+                self.counts.dropped_collector.fetch_add(count, Relaxed);
+            }
             break;
         }
         self.queue.close();
@@ -224,7 +227,12 @@ impl Exporter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::traces::{Place, Span, SpanKind};
 
     #[test]
     fn an_endpoint_is_a_plain_url() {
@@ -246,6 +254,41 @@ mod tests {
             assert!(error.starts_with("--otlp-endpoint: "), "{error}");
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    /// The program's end cuts its time short: the collector has taken the connection, and says nothing.
+    #[tokio::test]
+    async fn what_a_silent_collector_has_not_taken_at_the_end_is_counted() {
+        let collector = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let args = ExportArgs {
+            otlp_endpoint: Some(format!(
+                "http://{}",
+                collector.local_addr().expect("an address")
+            )),
+            otlp_service_name: None,
+        };
+        let counts = Arc::new(Counts::default());
+        let opened = args.open("signaling", Arc::clone(&counts));
+        let (tracer, exporter) = opened.expect("settings").expect("traces");
+        let (stop, stopped) = watch::channel(false);
+        let running = tokio::spawn(exporter.run(stopped));
+        let told = Instant::now();
+        for _ in 0..3 {
+            tracer.tell(Span {
+                place: Place::root(),
+                name: "a call",
+                kind: SpanKind::Internal,
+                from: told,
+                to: told,
+                attributes: Vec::new(),
+                failed: None,
+            });
+        }
+        let _silent = collector.accept().await.expect("a connection");
+        stop.send(true).expect("it runs");
+        running.await.expect("it ends");
+        assert_eq!(counts.dropped_collector.load(Relaxed), 3);
+        assert_eq!(counts.exported.load(Relaxed), 0);
     }
 
     #[test]

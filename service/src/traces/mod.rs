@@ -90,8 +90,6 @@ pub struct Tracer {
     queue: mpsc::Sender<SpanData>,
     counts: Arc<Counts>,
     scope: InstrumentationScope,
-    /// The same moment by both clocks: spans are timed by the one that never jumps.
-    epoch: (Instant, SystemTime),
 }
 
 impl Tracer {
@@ -100,7 +98,6 @@ impl Tracer {
             queue,
             counts,
             scope: InstrumentationScope::builder(program).build(),
-            epoch: (Instant::now(), SystemTime::now()),
         }
     }
 
@@ -111,6 +108,8 @@ impl Tracer {
             None => Status::Unset,
         };
         let place = span.place;
+        // Spans are timed by the clock that never jumps. What the other said long ago, it may have corrected since.
+        let now = (Instant::now(), SystemTime::now());
         let data = SpanData {
             span_context: SpanContext::new(
                 place.trace,
@@ -123,8 +122,8 @@ impl Tracer {
             parent_span_is_remote: place.parent_is_remote,
             span_kind: span.kind,
             name: span.name.into(),
-            start_time: self.wall(span.from),
-            end_time: self.wall(span.to),
+            start_time: wall(now, span.from),
+            end_time: wall(now, span.to),
             attributes: span.attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -136,12 +135,36 @@ impl Tracer {
             self.counts.dropped_queue.fetch_add(1, Relaxed);
         }
     }
+}
 
-    fn wall(&self, at: Instant) -> SystemTime {
-        let (instant, time) = self.epoch;
-        match at.checked_duration_since(instant) {
-            Some(since) => time + since,
-            None => time - instant.duration_since(at),
-        }
+/// What the wall's clock said at an instant, by what both clocks say now.
+fn wall((instant, time): (Instant, SystemTime), at: Instant) -> SystemTime {
+    match instant.checked_duration_since(at) {
+        Some(ago) => time - ago,
+        None => time + at.duration_since(instant),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_walls_clock_as_it_stands_when_a_span_is_told() {
+        let began = Instant::now();
+        let told = began + Duration::from_secs(7_200);
+        // It has been set to this after the program's start.
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let ago = |seconds| time - Duration::from_secs(seconds);
+        assert_eq!(wall((told, time), told), time);
+        assert_eq!(
+            wall((told, time), began + Duration::from_secs(7_198)),
+            ago(2)
+        );
+        assert_eq!(wall((told, time), began), ago(7_200));
+        let later = told + Duration::from_secs(1);
+        assert_eq!(wall((told, time), later), time + Duration::from_secs(1));
     }
 }
