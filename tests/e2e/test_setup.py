@@ -13,13 +13,13 @@ CALLS = 4
 #: How often it is measured on a machine that is too busy.
 TRIES = 3
 
-#: Round trips to first audio without a channel: four and what a machine takes, or five and more where one that is saved is lost.
+#: Round trips to first audio without a channel: four and what a machine takes, or five where one that is saved is lost.
 SAVED = 4.8
 
 
 @pytest.mark.timeout(300)
 def test_a_phase_takes_the_round_trips_that_it_has(binaries: Path, tmp_path: Path) -> None:
-    # On a machine that is busy itself, a line has to be long to be seen; and a packet that comes late once makes a round trip more.
+    # On a machine that is busy itself, a line has to be long to be seen, and a packet that is late adds a round trip.
     for _ in range(TRIES):
         found, shown = climb(binaries, tmp_path)
         if all(round_trips(found, "audio", subject=subject) < SAVED for subject in ("relay", "direct")):

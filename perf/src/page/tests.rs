@@ -96,6 +96,47 @@ fn every_section_is_filled_and_none_says_that_it_was_not_measured() {
 }
 
 #[test]
+fn what_results_rest_on_is_said_limits_changes_in_no_commit_and_what_was_taken_off() {
+    let read = |kind: Kind, commit: &str, body: &str| {
+        let head = HEAD.replace("c0ffee", commit);
+        Source::parse(kind.stem().to_owned(), kind, &format!("{{{head}, {body}}}")).expect("good")
+    };
+    let tolerance = crate::call::tolerance::Tolerance {
+        lateness_p99_ms: 35.0,
+        ..Default::default()
+    };
+    let tolerance = serde_json::to_string(&tolerance).expect("JSON");
+    let step =
+        r#"{"calls": 60, "lateness_p99_ms": 6.0, "micros_per_call_second": 2400.0, "busy": 0.5}"#;
+    let capacity = format!(
+        r#""capacity": [{{"work": "echo", "calls": 60, "limit": "gaps", "steps": [{step}]}}], "memory": null, "churn": null"#
+    );
+    let echo = |echo: &str| read(Kind::Setup, "c0ffee", &format!(r#""echoes": [{echo}]"#));
+    let of = |sources: Vec<Source>| page(&Findings::of(sources)).expect("a page");
+
+    let said = of(vec![
+        read(
+            Kind::Calls,
+            "c0ffee-dirty",
+            &format!(r#""tolerance": {tolerance}, {capacity}"#),
+        ),
+        echo(r#"{"subject": "relay", "ms": 84.0, "subtracted_ms": 80.0}"#),
+    ]);
+    assert!(said.contains("lateness of 35"), "{said}");
+    assert!(said.contains("the limit: 35"), "{said}");
+    assert!(said.contains("Some of these results are of no commit"));
+    assert!(said.contains("of 84"), "what was measured of the echo");
+
+    let older = of(vec![
+        read(Kind::Calls, "c0ffee", &capacity),
+        echo(r#"{"subject": "relay", "ms": 84.0}"#),
+    ]);
+    assert!(older.contains("this file is older, and does not say"));
+    assert!(older.contains("a frame: 20"), "{older}");
+    assert!(!older.contains("are of no commit") && !older.contains("that were measured"));
+}
+
+#[test]
 fn a_kind_without_a_file_says_which_command_makes_one() {
     let page = page(&Findings::of(vec![sample(Kind::Relay, "word")])).expect("a page");
     for command in [

@@ -23,7 +23,7 @@ use crate::call::identity::Identity;
 use crate::call::recording::Recording;
 
 /// Of what length the packets of a recording are.
-const FRAME: Duration = Duration::from_millis(20);
+pub(super) const FRAME: Duration = Duration::from_millis(20);
 
 /// Takes what the client sends: where to, and the packet.
 pub type Send<'a> = &'a mut dyn FnMut(SocketAddr, &[u8]);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::fit::Fit;
+use super::opening::FRAME;
 use super::targets::{Target, targets};
 use crate::call::ear::ECHO_DELAY;
 use crate::measured::Measured;
@@ -221,8 +222,9 @@ pub struct EchoDelay {
     /// The median from a call's first packet to the first one back on a line of no length, in milliseconds. What both ends take to decode, to queue
     /// and to be scheduled is in it.
     pub ms: f64,
-    /// What of that is taken off [`Phase::Audio`], in milliseconds: what Firsthop's echo waits on purpose ([`ECHO_DELAY`]), so that what its programs
-    /// take stays in, as `perf calls` has it; of a peer, whose echo says nothing of itself, all.
+    /// What of that is taken off [`Phase::Audio`], in milliseconds: what Firsthop's echo waits on purpose, so that what its programs take stays in: it
+    /// begins when it has [`ECHO_DELAY`] of audio, the first frame of which has been said when the first packet leaves. Of a peer, whose echo says
+    /// nothing of itself, all.
     pub subtracted_ms: f64,
 }
 
@@ -297,7 +299,9 @@ fn echoes(climbed: &[Climbed]) -> Vec<EchoDelay> {
         .filter_map(|(subject, (_, times))| {
             let ms = Quantiles::of(times)?.p50;
             let subtracted_ms = match subject {
-                Subject::Relay | Subject::Direct => 1e3 * ECHO_DELAY.as_secs_f64(),
+                Subject::Relay | Subject::Direct => {
+                    1e3 * ECHO_DELAY.saturating_sub(FRAME).as_secs_f64()
+                }
                 Subject::Janus | Subject::Aiortc => ms,
             };
             Some(EchoDelay {
@@ -368,7 +372,7 @@ fn round_trips(rungs: &[Rung]) -> Vec<RoundTrips> {
 pub(super) mod tests {
     use super::*;
 
-    /// A ladder of calls that take so many round trips to each phase, and 5 ms; the echo holds 80 on purpose, and audio takes 4 more.
+    /// A ladder of calls that take so many round trips to each phase, and 5 ms; the echo holds 60 on purpose, and audio takes 4 more.
     pub(in crate::setup) fn ladder(
         subject: Subject,
         channel: Channel,
@@ -387,7 +391,7 @@ pub(super) mod tests {
                     phases: BTreeMap::from([
                         (Phase::Answer, rtt_ms + 2.0),
                         (Phase::Dtls, dtls * rtt_ms + 5.0),
-                        (Phase::FirstAudio, audio * rtt_ms + 89.0),
+                        (Phase::FirstAudio, audio * rtt_ms + 69.0),
                     ]),
                     spoke: Some(dtls * rtt_ms + 5.0),
                 };
@@ -408,8 +412,8 @@ pub(super) mod tests {
         climbed.extend(ladder(Subject::Janus, Channel::Without, 3.0, 3.9));
         let results = SetupResults::of(Measured::default(), true, &climbed, Vec::new());
         // A peer's echo does not say what it waits on purpose: all of it is taken off.
-        for (echo, subtracted) in results.echoes.iter().zip([80.0, 84.0]) {
-            assert!((echo.ms - 84.0).abs() < 1e-9, "{echo:?}");
+        for (echo, subtracted) in results.echoes.iter().zip([60.0, 64.0]) {
+            assert!((echo.ms - 64.0).abs() < 1e-9, "{echo:?}");
             assert!((echo.subtracted_ms - subtracted).abs() < 1e-9, "{echo:?}");
         }
         assert_eq!(results.echoes.len(), 2);
@@ -417,7 +421,7 @@ pub(super) mod tests {
         for (phase, round_trips, fixed) in [
             (Phase::Answer, 1.0, 2.0),
             (Phase::Dtls, 3.0, 5.0),
-            (Phase::FirstAudio, 3.9, 89.0),
+            (Phase::FirstAudio, 3.9, 69.0),
             (Phase::Audio, 3.9, 9.0),
         ] {
             let fit = results.fit(case, phase).expect("a fit");

@@ -146,7 +146,7 @@ mod tests {
         assert!(rung.contains("909 / 909"), "{table}");
         assert!(table.contains("2 failed: no audio"), "{table}");
         assert!(table.contains("4.50 (+9)"), "{table}");
-        assert!(table.contains("relay 84, 80 ms"), "{table}");
+        assert!(table.contains("relay 64, 60 ms"), "{table}");
         assert!(table.contains("missed"), "{table}");
         assert!(table.contains("not measured: Janus"), "{table}");
     }

@@ -106,11 +106,11 @@ def test_the_page_shows_all_of_it_and_needs_nothing_else(results: Path) -> None:
 
 
 def test_a_plan_is_made_of_files_of_results(binaries: Path) -> None:
-    """Of small numbers that are no machine's: on one that is busy with tests it may be that nothing keeps to its limits."""
+    """Of a sample: on a machine that is busy with tests it may be that nothing keeps to its limits."""
     command = [binaries / "perf", "plan", "--results", Path(__file__).parent / "sample", "--json"]
-    flags = "--users 100000 --concurrent 10% --transcoding 0% --headroom 50% --failures 2 --call-length 100s --set-up-peak 2"
-    machines = "--tls-handshake 0 --relay-cores 2 --transceiver-cores 10 --signaling-cores 1"
-    planned = subprocess.run([*command, *flags.split(), *machines.split()], capture_output=True, text=True, check=True)
+    users = "--users 100000 --concurrent 10% --transcoding 0% --call-length 100s --set-up-peak 2 --failures 2"
+    machines = "--headroom 50% --tls-handshake 0 --relay-cores 2 --transceiver-cores 10 --signaling-cores 1"
+    planned = subprocess.run([*command, *users.split(), *machines.split()], capture_output=True, text=True, check=True)
     plan = json.loads(planned.stdout)
     total = plan["total"]
     assert (total["calls"], total["set_ups"]) == (10_000, 200)
