@@ -22,55 +22,8 @@ use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
 use firsthop_perf::call::tolerance::Tolerance;
 use firsthop_perf::call::trial::{Bench, Service, Work};
 
+use crate::measures::{Effort, Measure};
 use crate::measuring::Measuring;
-
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Measure {
-    /// Calls of a transceiver alone with G.711 through to a model server.
-    Passthrough,
-    /// Calls of a transceiver alone with Opus decoded for a model server, and encoded from it.
-    Transcoding,
-    /// Calls of a transceiver alone with the echo, which has a voice detector beside.
-    Echo,
-    /// Calls that a relay alone forwards.
-    Relay,
-    /// Set-ups a second of signaling alone.
-    Signaling,
-    /// Calls of relay, transceiver and signaling on one processor, passed through and transcoded.
-    Whole,
-    /// What calls and set-ups cost each program, at several sizes, and lines through that.
-    Costs,
-    /// What the project asks of itself: the relay against the way past it, gaps, and the servers' time beside Janus's.
-    Targets,
-    /// Memory of a silent session.
-    Memory,
-    /// What many short calls leave behind.
-    Churn,
-}
-
-impl Measure {
-    const ALL: [Self; 10] = [
-        Self::Passthrough,
-        Self::Transcoding,
-        Self::Echo,
-        Self::Relay,
-        Self::Signaling,
-        Self::Whole,
-        Self::Costs,
-        Self::Targets,
-        Self::Memory,
-        Self::Churn,
-    ];
-
-    /// Whether it runs calls through all programs.
-    fn needs_all(self) -> bool {
-        matches!(
-            self,
-            Self::Whole | Self::Costs | Self::Targets | Self::Churn
-        )
-    }
-}
 
 #[derive(clap::Args)]
 pub(crate) struct CapacityArgs {
@@ -96,54 +49,6 @@ pub(crate) struct CapacityArgs {
     tolerance: Tolerance,
     #[command(flatten)]
     measuring: Measuring,
-}
-
-/// How much is done.
-struct Effort {
-    counted: Duration,
-    steps: u32,
-    again: bool,
-    silent: &'static [u32],
-    rates: &'static [u32],
-    cost_counted: Duration,
-    passes: u32,
-    sessions: u32,
-    churn: (u32, u32),
-    settle: Duration,
-}
-
-impl Effort {
-    fn new(quick: bool) -> Self {
-        if quick {
-            Self {
-                counted: Duration::from_secs(3),
-                steps: 0,
-                again: false,
-                silent: &[5, 30],
-                rates: &[5, 15],
-                cost_counted: Duration::from_millis(1_500),
-                passes: 1,
-                sessions: 200,
-                // Until the relay has forgotten calls takes half a minute, each time.
-                churn: (0, 200),
-                settle: Duration::from_secs(1),
-            }
-        } else {
-            Self {
-                counted: Duration::from_secs(10),
-                steps: 7,
-                again: true,
-                silent: &[10, 100, 1_000, 3_000],
-                rates: &[10, 50, 100, 200],
-                cost_counted: Duration::from_secs(20),
-                passes: 5,
-                sessions: 1_000,
-                // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
-                churn: (4_000, 10_000),
-                settle: Duration::from_secs(2),
-            }
-        }
-    }
 }
 
 /// What has been measured so far, and how the rest is to be.
@@ -508,14 +413,5 @@ mod tests {
             let error = line(words).err().expect("refused");
             assert!(error.contains(named), "{error}");
         }
-    }
-
-    #[test]
-    fn all_is_measured_in_an_order_in_which_what_needs_the_most_calls_comes_after_they_are_known() {
-        let at = |wanted| Measure::ALL.iter().position(|measure| *measure == wanted);
-        for later in [Measure::Costs, Measure::Targets] {
-            assert!(at(later) > at(Measure::Whole));
-        }
-        assert!(Measure::ALL.iter().all(|measure| at(*measure).is_some()));
     }
 }

@@ -10,6 +10,7 @@ use firsthop_perf::{floor, forward};
 mod calls_command;
 mod capacity_command;
 mod commands;
+mod measures;
 mod measuring;
 mod plan_command;
 mod report_command;

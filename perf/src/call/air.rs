@@ -2,7 +2,7 @@
 //!
 //! - **By a relay.** Clients have loopback addresses of their own behind a few shared sockets (see [`place`]): a relay cannot
 //!   tell them from clients with a socket each, and one system call moves the packets of 64 of them.
-//! - **By a relay anywhere.** Clients have a socket each (see [`OwnSockets`]).
+//! - **By a relay anywhere.** Clients have a socket each (`OwnSockets`).
 //! - **Direct.** The generator plays a relay core: clients' packets travel in records to the owner that their ufrag names. What a relay
 //!   costs and adds is then left out.
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::chart::{
     Axis, Bar, Drawn, Figure, Legend, Limit, Part, Scale, Series, Table, bars, lines, stacks,
 };
+use super::churn::Churn;
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
 use crate::call::results::{BEYOND_ENGINE, WANTED_SHARE};
@@ -63,46 +64,6 @@ struct Memory {
     sessions: f64,
     bytes_per_session: f64,
     engine_bytes: f64,
-}
-
-#[derive(Deserialize)]
-struct Churn {
-    report: Churned,
-    programs: Vec<Program>,
-    left: (f64, f64),
-}
-
-#[derive(Deserialize)]
-struct Churned {
-    calls: f64,
-    connected: f64,
-    ramp: f64,
-    #[serde(default)]
-    set_up: BTreeMap<String, Quantiles>,
-}
-
-/// In milliseconds.
-#[derive(Deserialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-#[derive(Deserialize)]
-struct Program {
-    name: String,
-    before: Usage,
-    after: Usage,
-    #[serde(deserialize_with = "or_none")]
-    bytes_per_call: f64,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    descriptors: f64,
-    threads: f64,
 }
 
 /// A frame, in milliseconds: what lateness is shown against where a file has no limit.
@@ -221,16 +182,7 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
             .headline(),
         );
     }
-    if let Some(churn) = &calls.churn {
-        let left = churn.left.0 + churn.left.1;
-        let what = format!(
-            "Sessions and flows left over after {} short calls",
-            grouped(churn.report.calls)
-        );
-        metrics.push(
-            Metric::new("left_over", &what, left, Unit::Count, Better::Lower).target(0.0, None),
-        );
-    }
+    metrics.extend(calls.churn.as_ref().map(Churn::metric));
     Ok(metrics)
 }
 
@@ -251,9 +203,9 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
             (lateness(&calls.capacity, calls.tolerance.as_ref()))
             (profiles(&calls.capacity))
             @if let Some(memory) = &calls.memory { (memory_of(memory)) }
-            @if let Some(churn) = &calls.churn { (set_up(churn)) }
+            @if let Some(churn) = &calls.churn { (churn.set_up()) }
         }
-        @if let Some(churn) = &calls.churn { (left_over(churn)) }
+        @if let Some(churn) = &calls.churn { (churn.left_over()) }
     })
 }
 
@@ -432,83 +384,4 @@ fn memory_of(memory: &Memory) -> Markup {
         table,
     }
     .markup()
-}
-
-fn set_up(churn: &Churn) -> Markup {
-    // The chart has those that count from the same moment.
-    let phases = [
-        ("answer", "answer, from the request", true),
-        ("connected", "connected, from the answer", false),
-        ("channel", "channel open, from the answer", false),
-        ("first_audio", "first audio, from connected", false),
-        ("total", "first audio, from the request", true),
-    ];
-    let mut table = Table::new(["Until what, and from when", "p50", "p99", "p99.9", "max"]);
-    let mut series = Vec::new();
-    let mut legend = Vec::new();
-    for (key, name, charted) in phases {
-        let Some(q) = churn.report.set_up.get(key) else {
-            continue;
-        };
-        let quantiles = [q.p50, q.p99, q.p999, q.max];
-        let [p50, p99, p999, max] = quantiles.map(millis);
-        table.row([name.to_owned(), p50, p99, p999, max]);
-        if !charted {
-            continue;
-        }
-        series.push(Series {
-            points: quantiles
-                .into_iter()
-                .enumerate()
-                .map(|(at, q)| (at as f64, q))
-                .collect(),
-            look: series.len(),
-            drawn: Drawn::Joined,
-        });
-        legend.push(name.to_owned());
-    }
-    if series.is_empty() {
-        return html! {};
-    }
-    Figure {
-        title: "Set-up while calls come and go",
-        says: &format!(
-            "{} short calls at {} a second, all programs on one core: how long after the request the answer and the first audio are there. The table has the phases in between, each counted from what it names.",
-            grouped(churn.report.calls),
-            grouped(churn.report.ramp)
-        ),
-        legend: Legend::Marks(legend),
-        drawing: lines(
-            &series,
-            &Axis::named("share of calls that are sooner", ["50 %", "99 %", "99.9 %", "all"]),
-            &Axis::new("ms", Scale::Logarithmic),
-            None,
-        ),
-        table,
-    }
-    .markup()
-}
-
-fn left_over(churn: &Churn) -> Markup {
-    let signed = |now: f64, then: f64| match now - then {
-        0.0 => "0".to_owned(),
-        more => format!("{}{}", if more > 0.0 { "+" } else { "" }, number(more)),
-    };
-    let mut table = Table::new(["Program", "memory per call", "descriptors", "threads"]);
-    for program in &churn.programs {
-        table.row([
-            program.name.clone(),
-            format!("{} bytes", grouped(program.bytes_per_call)),
-            signed(program.after.descriptors, program.before.descriptors),
-            signed(program.after.threads, program.before.threads),
-        ]);
-    }
-    html! {
-        h3 { "What short calls leave behind" }
-        p {
-            "Of " (grouped(churn.report.calls)) " short calls " (grouped(churn.report.connected)) " were connected. Afterwards "
-            (grouped(churn.left.0)) " sessions and " (grouped(churn.left.1)) " flows were left; what each program had grown by:"
-        }
-        (table.markup("What short calls leave behind"))
-    }
 }

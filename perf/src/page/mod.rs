@@ -13,6 +13,7 @@ use crate::findings::{Findings, FindingsError, Kind};
 mod calls;
 mod capacity;
 mod chart;
+mod churn;
 mod failures;
 pub(crate) mod figures;
 mod history;
