@@ -53,7 +53,7 @@ class Line:
 
     def __init__(self, bed: Testbed, binaries: Path, directory: Path) -> None:
         self.binaries, self.directory = binaries, directory
-        self.hosts = [Namespace("far"), Namespace("middle")]
+        self.hosts, self.server = [Namespace("far"), Namespace("middle")], bed.server
         self.far, middle = self.hosts
         join(self.far, "out", middle, "left")
         join(middle, "right", bed.server, "to-far")
@@ -71,6 +71,8 @@ class Line:
         """Takes the line and the host down."""
         self.link.dismiss()
         self.link.wait(PATIENCE)
+        # With a namespace its links go a while later, and the next test makes one of this name.
+        ip("-n", self.server.name, "link", "delete", "to-far")
         for host in self.hosts:
             host.delete()
 
