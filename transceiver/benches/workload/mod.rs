@@ -25,7 +25,9 @@ use firsthop_transceiver::backend::{
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::lifetimes::Lifetimes;
 use firsthop_transceiver::session::{Advertised, Credentials};
-use firsthop_transceiver::worker::{Command, Core, CoreSettings, CreateSpec, Directory, Shared};
+use firsthop_transceiver::worker::{
+    Command, Core, CoreSettings, CreateSpec, Directory, Endings, Shared,
+};
 use futures_util::FutureExt as _;
 use str0m::change::SdpAnswer;
 use str0m::media::{Direction, MediaKind, Mid, Pt};
@@ -148,6 +150,7 @@ impl World {
             lifetimes: Lifetimes::default(),
             opus: OpusMode::default(),
             directory: Directory::default(),
+            endings: Endings::default(),
             epoch: now,
         };
         let (wake, wakes) = mpsc::unbounded_channel();
@@ -221,6 +224,7 @@ impl World {
             kind: CallKind::Realtime,
             app: None,
             config: None,
+            trace: None,
         };
         let (reply, mut result) = oneshot::channel();
         self.core
