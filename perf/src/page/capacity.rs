@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::chart::{Axis, Bar, Drawn, Figure, Legend, Scale, Series, Table, bars, lines};
 use super::figures::{grouped, number, percent};
 use super::metric::{Better, Metric, Unit};
+use crate::findings::cost::Cost;
 use crate::findings::{FindingsError, Source, or_none};
 
 /// Of a file of capacities, what the page shows.
@@ -30,32 +31,6 @@ struct Carried {
     #[serde(deserialize_with = "or_none")]
     micros: f64,
     bytes_per_call: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Cost {
-    program: String,
-    kind: String,
-    samples: Vec<Sample>,
-    processor: Line,
-    memory: Line,
-}
-
-#[derive(Deserialize)]
-struct Sample {
-    load: f64,
-    #[serde(deserialize_with = "or_none")]
-    micros_per_second: f64,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    #[serde(deserialize_with = "or_none")]
-    fixed: f64,
-    #[serde(deserialize_with = "or_none")]
-    each: f64,
-    #[serde(deserialize_with = "or_none")]
-    explained: f64,
 }
 
 #[derive(Deserialize)]

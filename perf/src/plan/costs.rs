@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::findings::cost::{Cost, Sample};
 use crate::findings::{Findings, FindingsError, Kind, Source, or_none};
 
 /// A measured figure.
@@ -107,32 +108,6 @@ struct Carried {
     work: String,
     per_core: f64,
     gives_first: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Cost {
-    program: String,
-    kind: String,
-    samples: Vec<Sample>,
-    processor: Line,
-    memory: Line,
-}
-
-#[derive(Deserialize)]
-struct Sample {
-    load: f64,
-    #[serde(deserialize_with = "or_none")]
-    micros_per_second: f64,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    #[serde(deserialize_with = "or_none")]
-    fixed: f64,
-    #[serde(deserialize_with = "or_none")]
-    each: f64,
-    #[serde(deserialize_with = "or_none")]
-    explained: f64,
 }
 
 #[derive(Deserialize)]
