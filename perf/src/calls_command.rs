@@ -367,6 +367,7 @@ fn show(progress: &Progress, over: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use firsthop_perf::call::embedded_echo::FROM_MOUTH;
 
     use super::*;
 
@@ -421,7 +422,7 @@ mod tests {
             .and_then(|args| args.plan().map_err(|error| format!("{error:#}")))
             .expect("a plan");
         assert_eq!((plan.manner.sockets, plan.threads), (Sharing::Shared, 1));
-        assert_eq!(plan.manner.echo, Some(Duration::from_millis(80)));
+        assert_eq!(plan.manner.echo, Some(FROM_MOUTH));
     }
 
     #[test]

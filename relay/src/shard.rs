@@ -12,9 +12,8 @@
 mod handover;
 mod recalling;
 mod relaying;
+mod train;
 
-use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +34,7 @@ use crate::pause::pause;
 use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
 use crate::waiting::{Wait, Waiting};
 use relaying::Relaying;
+use train::{Outgoing, train_len};
 
 /// A public socket, as the pump knows it: which ingress its address is, and for which family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,12 +75,6 @@ pub struct Shard {
     next_publish: Micros,
     turns: u64,
     sleeps: u64,
-}
-
-struct Outgoing {
-    socket: u8,
-    client: SocketAddr,
-    range: Range<usize>,
 }
 
 /// What a [`Shard`] is made of.
@@ -473,62 +467,6 @@ impl Shard {
     }
 }
 
-/// How many of the packets at the front can leave as one train: to one client, all of one length, the last perhaps shorter.
-fn train_len(packets: &[Outgoing]) -> usize {
-    let Some(first) = packets.first() else {
-        return 0;
-    };
-    let mut train = 1;
-    for packet in &packets[1..] {
-        let fits = train < limits::TRAIN_MAX
-            && packet.socket == first.socket
-            && packet.client == first.client
-            && (1..=first.range.len()).contains(&packet.range.len());
-        if !fits {
-            break;
-        }
-        train += 1;
-        if packet.range.len() < first.range.len() {
-            break;
-        }
-    }
-    train
-}
-
 fn micros(duration: Duration) -> Micros {
     Micros(duration.as_micros() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn packets(list: &[(u8, u16, usize)]) -> Vec<Outgoing> {
-        list.iter()
-            .map(|&(socket, port, len)| Outgoing {
-                socket,
-                client: SocketAddr::from(([192, 0, 2, 1], port)),
-                range: 100..100 + len,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_train_ends_with_a_shorter_packet_and_before_a_longer_one_or_another_client() {
-        for (list, train) in [
-            (&[][..], 0),
-            (&[(0, 1, 92)], 1),
-            (&[(0, 1, 92), (0, 1, 92), (0, 1, 92)], 3),
-            (&[(0, 1, 92), (0, 1, 40), (0, 1, 40)], 2),
-            (&[(0, 1, 40), (0, 1, 92)], 1),
-            (&[(0, 1, 92), (0, 2, 92)], 1),
-            (&[(0, 1, 92), (1, 1, 92)], 1),
-            (&[(0, 1, 92), (0, 1, 0)], 1),
-            (&[(0, 1, 0), (0, 1, 0)], 1),
-        ] {
-            assert_eq!(train_len(&packets(list)), train, "{list:?}");
-        }
-        let many = packets(&vec![(0, 1, 20); limits::TRAIN_MAX + 1]);
-        assert_eq!(train_len(&many), limits::TRAIN_MAX);
-    }
 }

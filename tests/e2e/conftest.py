@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,32 @@ def binaries() -> Path:
     if not folder:
         pytest.exit("FIRSTHOP_BINARIES is not set: run these tests by scripts/test --only e2e", returncode=2)
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone, with what is not committed yet laid over it, as a commit of it would be."""
+    folder = tmp_path_factory.mktemp("clone") / "firsthop"
+    subprocess.run(["git", "clone", "--quiet", REPOSITORY, folder], check=True)
+    changes = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True)
+    if changes.stdout:
+        subprocess.run(["git", "apply"], cwd=folder, input=changes.stdout, check=True)
+    return folder
+
+
+@pytest.fixture
+def environment(binaries: Path) -> dict[str, str]:
+    """Runs what is built already."""
+    return {"FIRSTHOP_PROGRAMS": str(binaries.resolve())}
+
+
+@pytest.fixture
+def building() -> dict[str, str]:
+    """Builds as a newcomer does, but into the folder where most of it is built already."""
+    return {
+        "FIRSTHOP_PROFILE": "dev",
+        "CARGO_TARGET_DIR": str(REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target")),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """`scripts/run --demo`, on a machine without microphone, browser or page."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
+from firsthop.audio import Samples
 from firsthop.namespaces import Testbed
 from firsthop.processes import Program
 from test_call import ONE_TURN
+from test_realtime import Model
 
 
 @pytest.fixture
@@ -34,6 +37,34 @@ def test_the_demo_calls_says_what_it_heard_and_stops_everything(bed: Testbed, de
     ] == ONE_TURN
     left = subprocess.run(["ip", "netns", "pids", bed.server.name], capture_output=True, text=True, check=True)
     assert left.stdout == ""
+
+
+@pytest.mark.parametrize("named", ["in the environment", "in a file of applications"])
+def test_the_demo_is_content_with_another_voice_when_a_model_answers(
+    bed: Testbed, demo: Callable[..., Program], tmp_path: Path, sentence: Samples, named: str
+) -> None:
+    model = Model(bed, tmp_path, sentence)
+    model.start()
+    url = model.settings()["backend-url"]
+    settings = {"FIRSTHOP_BACKEND": "realtime", "FIRSTHOP_BACKEND_URL": url}
+    settings["FIRSTHOP_BACKEND_KEY_FILE"] = str(model.key_file)
+    if named == "in a file of applications":
+        apps = tmp_path / "apps.toml"
+        apps.write_text(f'[app.default]\nbackend = "realtime"\nurl = "{url}"\nkey_file = "{model.key_file}"\n')
+        settings = {"FIRSTHOP_APPS": str(apps)}
+    try:
+        script = demo(**settings)
+        assert script.wait(90) == 0, script.text()
+    finally:
+        assert model.program is not None
+        model.program.kill()
+    said = script.text()
+    assert "A voice answered." in said
+    heard = re.search(r"heard +([0-9.]+) s of a voice", said)
+    assert heard, said
+    # All of the answer but its silence, and silence that a slow machine puts in.
+    assert float(heard[1]) > 0.8 * model.seconds, said
+    assert len(model.events("out", "response.done")) == 1
 
 
 def test_the_demo_says_why_a_call_fails_and_fails_itself(

@@ -1,57 +1,27 @@
-"""`scripts/run`, as a newcomer uses it: from a clean clone, and on a machine that is not quite ready."""
+"""`scripts/run`, as a newcomer uses it: from a clean clone, until everything has stopped again."""
 
-import contextlib
 import os
 import shlex
-import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from conftest import REPOSITORY
 from firsthop import metrics
 from firsthop.audio import Samples
 from firsthop.caller import Caller
 from firsthop.capture import capture
 from firsthop.namespaces import Testbed
 from firsthop.processes import Program, is_complaint
+from firsthop.script import READY_SECONDS, programs_in, run
 from firsthop.stack import HTTP_PORT, UDP_PORT, flows, sessions
 from firsthop.waiting import until
 from test_call import ONE_TURN, alike
 
-READY_SECONDS = 30.0
 #: Most is built already; what is not has features that only the tests' own build adds to.
 BUILD_SECONDS = 500.0
-
-
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean clone, with what is not committed yet laid over it, as a commit of it would be."""
-    folder = tmp_path_factory.mktemp("clone") / "firsthop"
-    subprocess.run(["git", "clone", "--quiet", REPOSITORY, folder], check=True)
-    changes = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=REPOSITORY, capture_output=True, check=True)
-    if changes.stdout:
-        subprocess.run(["git", "apply"], cwd=folder, input=changes.stdout, check=True)
-    return folder
-
-
-@pytest.fixture
-def environment(binaries: Path) -> dict[str, str]:
-    """Runs what is built already."""
-    return {"FIRSTHOP_PROGRAMS": str(binaries.resolve())}
-
-
-@pytest.fixture
-def building() -> dict[str, str]:
-    """Builds as a newcomer does, but into the folder where most of it is built already."""
-    return {
-        "FIRSTHOP_PROFILE": "dev",
-        "CARGO_TARGET_DIR": str(REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target")),
-    }
 
 
 @pytest.fixture
@@ -65,23 +35,6 @@ def calls(bed: Testbed, sentence: Samples) -> Iterator[Callable[[str], Caller]]:
     yield make
     for one in made:
         one.close()
-
-
-def run(
-    launch: Callable[..., Program], bed: Testbed, clone: Path, environment: dict[str, str], *options: str
-) -> Program:
-    command = bed.server.command(clone / "scripts/run", *options)
-    return launch("scripts/run", command, clone / "run.log", environment, clone)
-
-
-def programs_in(bed: Testbed) -> dict[str, int]:
-    """What runs in the server's namespace: names and process ids."""
-    pids = subprocess.run(["ip", "netns", "pids", bed.server.name], capture_output=True, text=True, check=True)
-    found = {}
-    for pid in pids.stdout.split():
-        with contextlib.suppress(OSError):  # it has ended since
-            found[Path(f"/proc/{pid}/comm").read_text().strip()] = int(pid)
-    return found
 
 
 @pytest.mark.timeout(600)
@@ -327,13 +280,6 @@ def test_the_relay_runs_on_listed_processors(
     assert script.stop() == 0
 
 
-def test_the_tests_refuse_to_run_nothing(clone: Path) -> None:
-    for only in ("--only=", "--only=,", "--only=everything"):
-        done = subprocess.run([clone / "scripts/test", only], capture_output=True, text=True, check=False)
-        assert done.returncode == 2, only
-        assert "Passed" not in done.stdout
-
-
 @pytest.mark.parametrize("victim", ["relay", "transceiver", "signaling"])
 def test_when_a_program_dies_the_script_says_which_and_stops_the_others(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], victim: str
@@ -363,148 +309,6 @@ def test_a_program_that_dies_while_the_script_still_speaks_is_missed_too(
     assert programs_in(bed) == {}
 
 
-@pytest.mark.parametrize(
-    ("protocol", "address", "option"),
-    [
-        (socket.SOCK_DGRAM, ("127.0.0.1", 3478), "--udp-port"),
-        (socket.SOCK_DGRAM, ("0.0.0.0", 4000), "--internal-port"),
-        (socket.SOCK_DGRAM, ("127.0.0.1", 5000), "--trunk-port"),
-        (socket.SOCK_STREAM, ("127.0.0.1", 5080), "--control-port"),
-        (socket.SOCK_STREAM, ("0.0.0.0", 8080), "--http"),
-        (socket.SOCK_STREAM, ("127.0.0.1", 9101), "--admin-port"),
-        (socket.SOCK_STREAM, ("127.0.0.1", 9103), "--metrics-port"),
-    ],
-)
-def test_a_taken_port_is_named_with_its_holder_and_the_option_before_anything_starts(
-    bed: Testbed,
-    launch: Callable[..., Program],
-    clone: Path,
-    environment: dict[str, str],
-    protocol: socket.SocketKind,
-    address: tuple[str, int],
-    option: str,
-) -> None:
-    def take() -> socket.socket:
-        taken = socket.socket(socket.AF_INET, protocol)
-        # As a relay would, whose group another relay could join unseen.
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        taken.bind(address)
-        if protocol == socket.SOCK_STREAM:
-            taken.listen()
-        return taken
-
-    with bed.server.call(take):
-        script = run(launch, bed, clone, environment)
-        assert script.wait(20) == 2
-        assert str(address[1]) in script.text()
-        assert f"(process {os.getpid()})" in script.text()
-        assert option in script.text()
-        assert "Building" not in script.text()
-        assert programs_in(bed) == {}
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ("--udp-port 70000", "--udp-port"),
-        ("--internal-port 65535 --cores 2", "--internal-port"),
-        ("--cores none", "--cores"),
-        ("--cores 0", "--cores"),
-        ("--cores 99", "--cores"),
-        ("--cores 0,0", "--cores"),
-        ("--cores 0,4000", "--cores"),
-        ("--cores 3-2", "--cores"),
-        ("--workers 300", "--workers"),
-        ("--public 0.0.0.0", "--public"),
-        ("--public example", "--public"),
-        ("--public 8.8.8.8", "--public"),
-        ("--public fd77:99::1", "--public"),
-        ("--public 127.0.0.1,127.0.0.1", "--public"),
-        ("--public ::1,0:0:0::1", "--public"),
-        ("--public 127.0.0.1,", "--public"),
-        ("--http http://localhost:8080", "--http"),
-        ("--http :8080", "--http"),
-        ("--http localhost", "--http"),
-        ("--http localhost:0", "--http"),
-        ("--http foo.bar.invalid:8080", "--http"),
-        ("--http 8.8.8.8:8080", "--http"),
-        ("--trunk-port 3478", "--trunk-port"),
-        ("--control-port 8080", "--http"),
-        ("--backend nobody", "--backend"),
-        ("--backend realtime", "FIRSTHOP_BACKEND_URL"),
-        ("--apps /nonexistent", "--apps"),
-        ("--apps /proc", "--apps"),
-        ("--log bananas=zz", "--log"),
-        ("--key=", "--key"),
-        ("--spin maybe", "--spin"),
-        ("--profile fast", "--profile"),
-        ("--state=", "--state"),
-        ("--state /proc/state", "--state"),
-        ("--state scripts", "--state"),
-    ],
-)
-def test_a_setting_that_cannot_be_used_is_named_in_one_line_before_anything_is_built(
-    bed: Testbed,
-    launch: Callable[..., Program],
-    clone: Path,
-    building: dict[str, str],
-    options: str,
-    named: str,
-) -> None:
-    script = run(launch, bed, clone, building, *options.split())
-    assert script.wait(20) == 2
-    lines = script.text().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("run: ")
-    assert named in lines[0]
-    # Neither there nor beside it was anything left for a commit to take along.
-    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
-    assert [line for line in status.stdout.splitlines() if line.startswith("??") and "run.log" not in line] == []
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "told"),
-    [
-        ("URL", "notaurl", "'notaurl'"),
-        ("URL", "http://model.example/v1?key=secret", "'http://model.example/v1'"),
-        ("URL", "ws://me:secret@model.example", "a password"),
-        ("URL", "wss://model.example:port/v1", "'wss://model.example:port/v1'"),
-        ("KEY_FILE", "/nonexistent", "/nonexistent"),
-    ],
-)
-def test_a_model_server_that_cannot_be_used_is_named_before_anything_is_built(
-    bed: Testbed,
-    launch: Callable[..., Program],
-    clone: Path,
-    building: dict[str, str],
-    setting: str,
-    value: str,
-    told: str,
-) -> None:
-    named = f"FIRSTHOP_BACKEND_{setting}"
-    settings = {"FIRSTHOP_BACKEND": "realtime", "FIRSTHOP_BACKEND_URL": "wss://[::1]:9/v1?a=b", named: value}
-    script = run(launch, bed, clone, {**building, **settings})
-    assert script.wait(20) == 2
-    lines = script.text().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith(f"run: {named}: ")
-    assert told in lines[0]
-    assert "secret" not in lines[0]
-
-
-def test_an_unknown_option_is_named(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
-) -> None:
-    for options, told in (
-        (["--frobnicate", "1"], "unknown option --frobnicate"),
-        (["demo"], "Did you mean --demo?"),
-        (["--http"], "--http needs a value"),
-    ):
-        script = run(launch, bed, clone, environment, *options)
-        assert script.wait(20) == 2
-        assert told in script.text()
-
-
 def test_applications_are_taken_from_a_file_and_the_ready_text_names_it(
     bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
 ) -> None:
@@ -515,107 +319,3 @@ def test_applications_are_taken_from_a_file_and_the_ready_text_names_it(
     assert f"backend: [app.default] of {clone}/apps.toml" in script.text()
     assert script.stop() == 0
     (clone / "apps.toml").unlink()
-
-
-def test_what_only_a_program_can_judge_is_named_as_the_script_calls_it(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
-) -> None:
-    for setting, value, named in (
-        ("FIRSTHOP_BACKEND_CA", "/nonexistent", "FIRSTHOP_BACKEND_CA: "),
-        ("FIRSTHOP_BACKEND_URL", "wss://models.example", "FIRSTHOP_BACKEND_URL: "),
-    ):
-        script = run(launch, bed, clone, {**environment, setting: value})
-        assert script.wait(20) == 2
-        lines = script.text().splitlines()
-        assert len(lines) == 1, lines
-        assert lines[0].startswith(f"run: {named}")
-        assert programs_in(bed) == {}
-
-
-def test_the_backends_that_the_script_knows_are_those_of_the_transceiver(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, binaries: Path, environment: dict[str, str]
-) -> None:
-    def names(words: str) -> str:
-        return words.split("give one of ")[1].strip()
-
-    told = subprocess.run(
-        [binaries.resolve() / "transceiver", "--backend=nobody"], capture_output=True, text=True, check=False
-    )
-    script = run(launch, bed, clone, environment, "--backend", "nobody")
-    assert script.wait(20) == 2
-    assert names(script.text()) == names(told.stderr)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "example",
-        "300.1.1.1",
-        "1.2.3",
-        "01.2.3.4",
-        "127.0.0.1,,::1",
-        ":::",
-        "1:2",
-        "1::2::3",
-        "12345::",
-        "0.0.0.0",
-        "::",
-    ],
-)
-def test_a_public_address_in_the_environment_that_is_none_is_named_at_once(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], value: str
-) -> None:
-    script = run(launch, bed, clone, {**environment, "FIRSTHOP_PUBLIC": value})
-    assert script.wait(20) == 2
-    assert "FIRSTHOP_PUBLIC" in script.text().splitlines()[0]
-    assert "Building" not in script.text()
-
-
-def test_an_old_kernel_is_refused(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    uname = tmp_path / "uname"
-    uname.write_text("#!/bin/sh\necho 5.10.0-28-amd64\n")
-    uname.chmod(0o755)
-    script = run(launch, bed, clone, {**environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    assert script.wait(20) == 2
-    assert "5.10.0-28-amd64" in script.text()
-    assert "6.1 or newer" in script.text()
-
-
-def test_a_machine_without_io_uring_is_told_how_to_allow_it(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
-    cat = tmp_path / "cat"
-    cat.write_text(
-        f"""#!/bin/sh
-[ "$*" != /proc/sys/kernel/io_uring_disabled ] || {{ echo 2; exit 0; }}
-exec {shutil.which("cat")} "$@"
-"""
-    )
-    cat.chmod(0o755)
-    script = run(launch, bed, clone, {**environment, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    assert script.wait(20) == 2
-    assert "io_uring is disabled on this machine (kernel.io_uring_disabled = 2)" in script.text()
-    assert "sysctl -w kernel.io_uring_disabled=0" in script.text()
-    assert programs_in(bed) == {}
-
-
-def test_too_little_lockable_memory_is_named_with_the_fix(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
-) -> None:
-    command = ["prlimit", "--memlock=65536:65536", *bed.server.command(clone / "scripts/run")]
-    script = launch("scripts/run", command, clone / "run.log", environment, clone)
-    assert script.wait(20) == 2
-    assert "64 KiB" in script.text()
-    assert "memlock" in script.text()
-
-
-def test_without_cargo_the_script_says_what_to_install(
-    bed: Testbed, launch: Callable[..., Program], clone: Path, building: dict[str, str], tmp_path: Path
-) -> None:
-    bare = {**building, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CARGO_HOME": str(tmp_path)}
-    script = run(launch, bed, clone, bare)
-    assert script.wait(20) == 2
-    assert "cargo is not installed" in script.text()
-    assert "rustup" in script.text()

@@ -15,10 +15,10 @@ from firsthop.audio import Samples
 from firsthop.caller import Caller, request
 from firsthop.namespaces import Testbed
 from firsthop.processes import Program, is_complaint
+from firsthop.script import READY_SECONDS, programs_in
 from firsthop.stack import HTTP_PORT, UDP_PORT
 from firsthop.waiting import until
 from test_call import alike
-from test_run import READY_SECONDS, programs_in
 
 CONTROL_PORTS = (5080, 5081)
 URLS = tuple(f"http://{Testbed.SERVER}:{port}" for port in (HTTP_PORT, HTTP_PORT + 1))

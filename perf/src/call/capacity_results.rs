@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capacity::Capacity;
 use super::cost::Cost;
+use super::handled::Handled;
 use super::tolerance::Tolerance;
 use super::trial::Service;
 use crate::findings::or_none;
@@ -94,6 +95,9 @@ pub struct Target {
     pub how: String,
     /// What each pass found.
     pub passes: Vec<f64>,
+    /// Where the time goes that was compared, if it was processor time: medians over the passes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handled: Vec<Handled>,
 }
 
 impl Target {
@@ -114,7 +118,15 @@ impl Target {
             met: found.map(|found| found <= must),
             how,
             passes,
+            handled: Vec::new(),
         }
+    }
+
+    /// Says where the time goes.
+    #[must_use]
+    pub fn with(mut self, handled: Vec<Handled>) -> Self {
+        self.handled = handled;
+        self
     }
 }
 
@@ -263,6 +275,9 @@ impl CapacityResults {
                 },
                 target.how
             )?;
+            for handled in &target.handled {
+                writeln!(out, "  {handled}")?;
+            }
         }
         for note in &self.notes {
             writeln!(out, "{note}")?;
@@ -301,13 +316,20 @@ mod tests {
             costs: Cost::of(Program::Relay, Kind::Passthrough, samples)
                 .into_iter()
                 .collect(),
-            targets: vec![Target::of(
-                "server_time_vs_janus",
-                Some(0.7),
-                0.5,
-                vec![0.7, f64::NAN],
-                "as it is".to_owned(),
-            )],
+            targets: vec![
+                Target::of(
+                    "server_time_vs_janus",
+                    Some(0.7),
+                    0.5,
+                    vec![0.7, f64::NAN],
+                    "as it is".to_owned(),
+                )
+                .with(vec![Handled {
+                    program: "relay".to_owned(),
+                    micros: 312.0,
+                    counts: vec![("system calls".to_owned(), 40.0)],
+                }]),
+            ],
             notes: vec!["1,000 calls did not fit".to_owned()],
             ..CapacityResults::default()
         };
@@ -318,6 +340,10 @@ mod tests {
         let text = serde_json::to_string(&results).expect("JSON");
         let read: CapacityResults = serde_json::from_str(&text).expect("read");
         assert_eq!(read, results);
+        // As files were before they said where the time goes.
+        let text = text.replace("\"handled\"", "\"other\"");
+        let read: CapacityResults = serde_json::from_str(&text).expect("read");
+        assert_eq!(read.targets[0].handled, []);
         let table = results.table();
         for part in [
             "mouth-to-ear 200 ms",
@@ -325,6 +351,7 @@ mod tests {
             "gaps",
             "10.0",
             "missed",
+            "relay 312 µs per call and second, for 40.0 system calls",
             "1,000 calls did not fit",
         ] {
             assert!(table.contains(part), "{part}: {table}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::air::Way;
 use super::capacity_results::Target;
+use super::handled::{self, Handled, Reading};
 use super::janus::{self, Janus, JanusPlan};
 use super::load::{self, Ending, LoadError, LoadPlan, Progress};
 use super::manner::{Manner, Sharing};
@@ -237,6 +238,7 @@ pub fn against_janus(
     mut said: impl FnMut(&str, &CallReport),
 ) -> Result<Vec<Target>, LoadError> {
     let mut times: Vec<[f64; SERVERS.len()]> = Vec::new();
+    let mut handled: [Vec<Vec<Handled>>; 2] = Default::default();
     for pass in 0..plan.passes {
         let mut pass_times = [f64::NAN; SERVERS.len()];
         let mut order: Vec<usize> = (0..SERVERS.len()).collect();
@@ -244,25 +246,29 @@ pub fn against_janus(
             order.reverse();
         }
         for at in order {
-            let report = match at {
+            let (report, did) = match at {
                 0 => firsthop(plan, calls, Answerer::Speaks)?,
                 1 => firsthop(plan, calls, Answerer::Echoes(NonZeroU32::MIN))?,
-                2 => janus(plan, calls, Some(1))?,
-                _ => janus(plan, calls, None)?,
+                2 => (janus(plan, calls, Some(1))?, Vec::new()),
+                _ => (janus(plan, calls, None)?, Vec::new()),
             };
             said(SERVERS[at], &report);
             pass_times[at] = server_micros(&report, calls);
+            if let Some(handled) = handled.get_mut(at).filter(|_| pass_times[at].is_finite()) {
+                handled.push(did);
+            }
         }
         times.push(pass_times);
     }
-    Ok(beside_janus(calls, &times))
+    let handled = handled.each_ref().map(|passes| handled::medians(passes));
+    Ok(beside_janus(calls, &times, handled))
 }
 
 fn firsthop(
     plan: &ComparisonPlan,
     calls: u32,
     answerer: Answerer,
-) -> Result<CallReport, LoadError> {
+) -> Result<(CallReport, Vec<Handled>), LoadError> {
     let served = Served::start(
         &plan.bench,
         NUMBER,
@@ -271,7 +277,18 @@ fn firsthop(
         answerer,
     )?;
     let load = own_sockets(served.calls(calls, plan.counted))?;
-    load::run(&load, &Default::default())
+    let mut readings = None;
+    let report = load::run_beside(&load, &Default::default(), || {
+        // Both while all calls are up.
+        let most = plan.counted.mul_f64(0.9);
+        readings = Some(Reading::of(&served.stack).and_then(|first| {
+            std::thread::sleep(most);
+            Ok((first, Reading::of(&served.stack)?))
+        }));
+    })?;
+    let readings = readings.transpose()?;
+    let handled = readings.map(|(first, last)| first.until(&last, calls, &report.watched));
+    Ok((report, handled.unwrap_or_default()))
 }
 
 fn janus(
@@ -322,8 +339,13 @@ fn server_micros(report: &CallReport, calls: u32) -> f64 {
     media.map(|one| one.micros_per_call_second).sum()
 }
 
-fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
-    let target = |name, at: usize, what: &str| {
+fn beside_janus(
+    calls: u32,
+    times: &[[f64; SERVERS.len()]],
+    handled: [Vec<Handled>; 2],
+) -> Vec<Target> {
+    let [speaks, echoes] = handled;
+    let target = |name, at: usize, what: &str, handled| {
         // Janus has the setting that is better for it.
         let passes: Vec<f64> = times
             .iter()
@@ -343,7 +365,7 @@ fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
              {calls} calls of G.711, 50 packets a second each way, with the same clients; medians of microseconds per call and second: {}{left_out}",
             figures.join(", ")
         );
-        Target::of(name, median(passes.clone()), OF_JANUS, passes, how)
+        Target::of(name, median(passes.clone()), OF_JANUS, passes, how).with(handled)
     };
     vec![
         target(
@@ -351,11 +373,13 @@ fn beside_janus(calls: u32, times: &[[f64; SERVERS.len()]]) -> Vec<Target> {
             0,
             "processor time of relay and transceiver, which decrypt G.711, send it to a model server over a WebSocket as base64 in JSON, and encrypt and \
              send the speech of that server, a second to a message",
+            speaks,
         ),
         target(
             "server_time_vs_janus_own_audio",
             1,
             "the same, where the model server gives every caller its own audio back, 20 ms to a message",
+            echoes,
         ),
     ]
 }
@@ -442,7 +466,18 @@ mod tests {
                 [600.0, 800.0, 1_000.0, 1_500.0],
                 [f64::NAN, 800.0, 1_000.0, 1_000.0],
             ],
+            [[200.0, 350.0], [300.0, 500.0]].map(|micros| {
+                let programs = ["relay", "transceiver"].into_iter().zip(micros);
+                let handled = programs.map(|(program, micros)| Handled {
+                    program: program.to_owned(),
+                    micros,
+                    counts: Vec::new(),
+                });
+                handled.collect()
+            }),
         );
+        assert_eq!(targets[0].handled[1].micros, 350.0);
+        assert_eq!(targets[1].handled[0].micros, 300.0);
         assert!((targets[0].found.expect("found") - 0.55).abs() < 1e-9);
         assert_eq!(targets[0].met, Some(false));
         assert_eq!(targets[1].found, Some(0.8));

@@ -14,10 +14,6 @@ use super::decoding::Decoder;
 use super::mark::{FRAME, FRAMES, LENGTH, RATE, Search, Sweep};
 use super::recording::Codec;
 
-/// How long the embedded echo of a transceiver holds audio before it returns it, on purpose (`DELAY` in its `audio/echo.rs`): not a delay of the system,
-/// and subtracted from what is measured through it.
-pub const ECHO_DELAY: Duration = Duration::from_millis(80);
-
 /// How long a mark is listened for at most: less than until the same one is said again, in the recording that is made up. For others see
 /// [`Recording::until_same_mark`](super::recording::Recording::until_same_mark).
 pub const PATIENCE: Duration = Duration::from_millis(3_500);
@@ -275,6 +271,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::embedded_echo::FROM_MOUTH;
     use super::super::recording::Recording;
     use super::*;
 
@@ -462,7 +459,7 @@ mod tests {
     #[test]
     fn what_an_echo_waits_on_purpose_is_subtracted_and_may_not_be_more_than_all() {
         // It comes back after 150 ms.
-        let mut ear = hear_after_150_ms(ECHO_DELAY);
+        let mut ear = hear_after_150_ms(FROM_MOUTH);
         assert_eq!(ear.outcome(), Some(Outcome::Heard(70 * MS)));
         let mut ear = hear_after_150_ms(Duration::from_millis(151));
         assert_eq!(ear.outcome(), Some(Outcome::Early));
@@ -470,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_mark_that_is_not_back_when_patience_is_over_took_that_long_at_least() {
-        let mut ear = hear_after_150_ms(ECHO_DELAY);
+        let mut ear = hear_after_150_ms(FROM_MOUTH);
         assert!(matches!(ear.outcome(), Some(Outcome::Heard(_))));
         ear.said(Sweep::Falling, 2_000 * MS);
         // Nothing comes any more.

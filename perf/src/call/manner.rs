@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ear::{ECHO_DELAY, PATIENCE};
+use super::ear::PATIENCE;
+use super::embedded_echo::FROM_MOUTH;
 use super::schedule::{Arrivals, Lengths};
 use super::trouble::Rates;
 use super::wav::Speech;
@@ -62,7 +63,7 @@ impl Default for Manner {
             vanish: 0.0,
             trouble: Rates::default(),
             speech: None,
-            echo: Some(ECHO_DELAY),
+            echo: Some(FROM_MOUTH),
             patience: PATIENCE,
             after_channel: false,
             sockets: Sharing::Shared,

@@ -10,7 +10,7 @@
 //! `browser` (what it does as browsers do), [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
 //! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`alone`], [`costs`], [`comparison`], [`memory`] and [`churn`] put
 //! programs and loads together to measurements; [`trial`], [`model`], [`janus`], [`profile`] and [`stack`] are what they need for it, and of that [`between`], [`tolerance`],
-//! [`cost`] and [`echoing`] are pure.
+//! [`cost`], [`embedded_echo`], [`handled`] and [`echoing`] are pure.
 
 pub mod air;
 pub mod alone;
@@ -29,7 +29,9 @@ pub mod costs;
 mod decoding;
 pub mod ear;
 pub mod echoing;
+pub mod embedded_echo;
 mod frames;
+pub mod handled;
 pub mod hearing;
 pub mod identity;
 pub mod interruption;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::air::Way;
-use super::ear::ECHO_DELAY;
 use super::echoing::IN_HAND;
+use super::embedded_echo::FROM_MOUTH;
 use super::load::{Ending, LoadPlan};
 use super::manner::Manner;
 use super::model::{Format, ModelServer};
@@ -180,7 +180,7 @@ impl Served {
             settle: bench.settle,
             echo: match (work, answerer) {
                 (Work::Silent, _) | (_, Answerer::Speaks) => None,
-                (Work::Echo, _) => Some(ECHO_DELAY),
+                (Work::Echo, _) => Some(FROM_MOUTH),
                 (_, Answerer::Echoes(_)) => Some(IN_HAND),
             },
             _model: model.map(|(model, _)| model),

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::chart::{Axis, Bar, Drawn, Figure, Legend, Scale, Series, Table, bars, lines};
 use super::figures::{grouped, number, percent};
 use super::metric::{Better, Metric, Unit};
+use crate::call::handled::Handled;
 use crate::findings::cost::Cost;
 use crate::findings::{FindingsError, Source, or_none};
 
@@ -40,6 +41,8 @@ struct Asked {
     must: f64,
     #[serde(default)]
     how: String,
+    #[serde(default)]
+    handled: Vec<Handled>,
 }
 
 /// The works whose number is set-ups a second, not calls at once.
@@ -334,6 +337,7 @@ fn targets(targets: &[Asked]) -> Markup {
                 p.absent { "Not measured: " (sentence(&words(&asked.name))) ", which must be at most " (number(asked.must)) }
             } @else if !asked.how.is_empty() {
                 p { strong { (sentence(&words(&asked.name))) ": " } (asked.how) }
+                @for handled in &asked.handled { p { (handled) } }
             }
         }
     }

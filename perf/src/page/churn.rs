@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::chart::{Axis, Drawn, Figure, Legend, Scale, Series, Table, lines};
-use super::figures::{grouped, millis, number};
+use super::chart::{COLUMNS, Delays, Quantiles, Table};
+use super::figures::{grouped, number};
 use super::metric::{Better, Metric, Unit};
 use crate::findings::or_none;
 
@@ -23,17 +23,9 @@ struct Churned {
     calls: f64,
     connected: f64,
     ramp: f64,
+    /// In milliseconds.
     #[serde(default)]
     set_up: BTreeMap<String, Quantiles>,
-}
-
-/// In milliseconds.
-#[derive(Deserialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
 }
 
 #[derive(Deserialize)]
@@ -72,50 +64,31 @@ impl Churn {
             ("first_audio", "first audio, from connected", false),
             ("total", "first audio, from the request", true),
         ];
-        let mut table = Table::new(["Until what, and from when", "p50", "p99", "p99.9", "max"]);
-        let mut series = Vec::new();
-        let mut legend = Vec::new();
+        let [p50, p99, p999, max] = COLUMNS;
+        let mut table = Table::new(["Until what, and from when", p50, p99, p999, max]);
+        let mut lines = Vec::new();
         for (key, name, charted) in phases {
-            let Some(q) = self.report.set_up.get(key) else {
+            let Some(quantiles) = self.report.set_up.get(key) else {
                 continue;
             };
-            let quantiles = [q.p50, q.p99, q.p999, q.max];
-            let [p50, p99, p999, max] = quantiles.map(millis);
+            let [p50, p99, p999, max] = quantiles.cells();
             table.row([name.to_owned(), p50, p99, p999, max]);
-            if !charted {
-                continue;
+            if charted {
+                lines.push((name.to_owned(), *quantiles));
             }
-            series.push(Series {
-                points: quantiles
-                    .into_iter()
-                    .enumerate()
-                    .map(|(at, q)| (at as f64, q))
-                    .collect(),
-                look: series.len(),
-                drawn: Drawn::Joined,
-            });
-            legend.push(name.to_owned());
         }
-        if series.is_empty() {
-            return html! {};
+        Delays {
+            title: "Set-up while calls come and go",
+            says: &format!(
+                "{} short calls at {} a second, all programs on one core: how long after the request the answer and the first audio are there. The table has the phases in between, each counted from what it names.",
+                grouped(self.report.calls),
+                grouped(self.report.ramp)
+            ),
+            of: "calls",
+            lines,
+            table,
         }
-        Figure {
-        title: "Set-up while calls come and go",
-        says: &format!(
-            "{} short calls at {} a second, all programs on one core: how long after the request the answer and the first audio are there. The table has the phases in between, each counted from what it names.",
-            grouped(self.report.calls),
-            grouped(self.report.ramp)
-        ),
-        legend: Legend::Marks(legend),
-        drawing: lines(
-            &series,
-            &Axis::named("share of calls that are sooner", ["50 %", "99 %", "99.9 %", "all"]),
-            &Axis::new("ms", Scale::Logarithmic),
-            None,
-        ),
-        table,
-    }
-    .markup()
+        .markup()
     }
 
     /// What they leave behind.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::chart::Drawn;
 use super::chart::{
-    Axis, Bar, Baseline, Figure, Legend, Part, Scale, Series, Table, bars, lines, stacks,
+    Axis, Bar, Baseline, COLUMNS, Delays, Drawn, Figure, Legend, Part, Quantiles, Scale, Series,
+    Table, bars, lines, stacks,
 };
-use super::figures::{grouped, millis, number, percent};
+use super::figures::{grouped, number, percent};
 use super::metric::{Better, Metric, Unit};
 use super::ratios::NAMES;
 use crate::findings::{FindingsError, Source, or_none};
@@ -89,16 +89,8 @@ struct Ways {
 
 #[derive(Deserialize)]
 struct Way {
+    /// In microseconds.
     latency: Quantiles,
-}
-
-/// In microseconds.
-#[derive(Deserialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
 }
 
 #[derive(Deserialize)]
@@ -293,47 +285,25 @@ fn delays(loads: &[Load]) -> Markup {
     let Some(first) = loads.first() else {
         return html! {};
     };
-    let mut table = Table::new(["Program", "p50", "p99", "p99.9", "max"]);
-    let mut series = Vec::new();
-    let mut legend = Vec::new();
+    let [p50, p99, p999, max] = COLUMNS;
+    let mut table = Table::new(["Program", p50, p99, p999, max]);
+    let mut lines = Vec::new();
     for load in &loads {
-        // The worse way, at each quantile.
-        let ways = || [&load.load.up, &load.load.down].into_iter().flatten();
-        let worse = |of: fn(&Quantiles) -> f64| {
-            ways().map(|way| of(&way.latency)).fold(0.0, f64::max) / 1e3
-        };
-        let quantiles = [
-            worse(|q| q.p50),
-            worse(|q| q.p99),
-            worse(|q| q.p999),
-            worse(|q| q.max),
-        ];
-        let [p50, p99, p999, max] = quantiles.map(millis);
+        let ways = [&load.load.up, &load.load.down].into_iter().flatten();
+        let worse = ways.fold(Quantiles::default(), |worst, way| worst.longer(way.latency));
+        let quantiles = worse.of_micros();
+        let [p50, p99, p999, max] = quantiles.cells();
         table.row([load.program.clone(), p50, p99, p999, max]);
-        series.push(Series {
-            points: quantiles
-                .into_iter()
-                .enumerate()
-                .map(|(at, q)| (at as f64, q))
-                .collect(),
-            look: series.len(),
-            drawn: Drawn::Joined,
-        });
-        legend.push(load.program.clone());
+        lines.push((load.program.clone(), quantiles));
     }
     let rate = grouped(first.load.rate);
-    Figure {
+    Delays {
         title: "Delay at the same rate",
         says: &format!(
             "{rate} packets a second each way, half of what one packet per call bears: how much later packets are, each from when it was due. The worse of the two ways."
         ),
-        legend: Legend::Marks(legend),
-        drawing: lines(
-            &series,
-            &Axis::named("share of packets that are sooner", ["50 %", "99 %", "99.9 %", "all"]),
-            &Axis::new("ms", Scale::Logarithmic),
-            None,
-        ),
+        of: "packets",
+        lines,
         table,
     }
     .markup()

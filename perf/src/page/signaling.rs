@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::chart::{Axis, Drawn, Figure, Legend, Scale, Series, Table, lines};
-use super::figures::{grouped, millis, number, percent};
+use super::chart::{COLUMNS, Delays, Quantiles, Table};
+use super::figures::{grouped, number, percent};
 use super::metric::{Better, Metric, Unit};
 use crate::findings::{FindingsError, Source, or_none};
 
@@ -27,16 +27,8 @@ struct Load {
     micros: f64,
     #[serde(deserialize_with = "or_none")]
     busy: f64,
+    /// In microseconds.
     latency: Quantiles,
-}
-
-/// In microseconds.
-#[derive(Deserialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
 }
 
 impl Load {
@@ -89,23 +81,23 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
 /// Its charts and tables.
 pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
     let signaling: Signaling = source.read()?;
-    let mut table = Table::new([
+    let [p50, p99, p999, max] = COLUMNS;
+    let columns = [
         "Load",
         "calls a second",
         "µs of CPU each",
         "busy",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-    ]);
-    let mut series = Vec::new();
-    let mut legend = Vec::new();
+        p50,
+        p99,
+        p999,
+        max,
+    ];
+    let mut table = Table::new(columns);
+    let mut lines = Vec::new();
     for load in &signaling.loads {
-        let q = &load.latency;
-        let quantiles = [q.p50, q.p99, q.p999, q.max].map(|micros| micros / 1e3);
-        let [p50, p99, p999, max] = quantiles.map(millis);
-        table.rows.push(vec![
+        let quantiles = load.latency.of_micros();
+        let [p50, p99, p999, max] = quantiles.cells();
+        table.row([
             load.name(),
             grouped(load.per_second),
             number(load.micros),
@@ -115,30 +107,13 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
             p999,
             max,
         ]);
-        series.push(Series {
-            points: quantiles
-                .into_iter()
-                .enumerate()
-                .map(|(at, q)| (at as f64, q))
-                .collect(),
-            look: series.len(),
-            drawn: Drawn::Joined,
-        });
-        legend.push(load.name());
+        lines.push((load.name(), quantiles));
     }
-    let figure = Figure {
+    let delays = Delays {
         title: "How long an answer takes",
         says: "From the request to the answer. Who always asks keeps the core full, so that requests wait for each other; at a set rate each is timed from when it was due.",
-        legend: Legend::Marks(legend),
-        drawing: lines(
-            &series,
-            &Axis::named(
-                "share of calls that are sooner",
-                ["50 %", "99 %", "99.9 %", "all"],
-            ),
-            &Axis::new("ms", Scale::Logarithmic),
-            None,
-        ),
+        of: "calls",
+        lines,
         table,
     };
     Ok(html! {
@@ -146,6 +121,6 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
             "Signaling alone on one processor, before transceivers that answer at once: an offer is read, checked and placed, and its answer written. "
             "TLS is not part of it."
         }
-        @if !signaling.loads.is_empty() { div.figures { (figure.markup()) } }
+        @if !signaling.loads.is_empty() { div.figures { (delays.markup()) } }
     })
 }

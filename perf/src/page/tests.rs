@@ -43,7 +43,8 @@ fn sample(kind: Kind, text: &str) -> Source {
             r#""carried": [{{"service": "{text}", "work": "passthrough", "per_core": 300, "gives_first": "{text}", "micros": 2400, "bytes_per_call": 240000}},
             {{"service": "all", "work": "set_up", "per_core": 90, "gives_first": null, "micros": 9000, "bytes_per_call": null}}],
             "costs": [{{"program": "{text}", "kind": "passthrough", "samples": [{{"load": 10, "micros_per_second": 1150, "resident_bytes": 1}}, {{"load": 100, "micros_per_second": 3400, "resident_bytes": 1}}],
-            "processor": {line}, "memory": {line}}}], "targets": [{{"name": "{text}", "found": 0.4, "must": 0.5, "met": true, "how": "{text}", "passes": []}}], "notes": ["{text}"]"#
+            "processor": {line}, "memory": {line}}}], "targets": [{{"name": "{text}", "found": 0.4, "must": 0.5, "met": true, "how": "{text}", "passes": [],
+            "handled": [{{"program": "{text}", "micros": 310.0, "counts": [["{text}", 50.0]]}}]}}], "notes": ["{text}"]"#
         ),
         Kind::Testnet => String::new(),
     };

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use str0m::change::{SdpAnswer, SdpPendingOffer};
 use str0m::media::{Direction, MediaKind, Mid};
@@ -21,9 +21,7 @@ use super::results::{Channel, Phase, Sample};
 use crate::call::browser;
 use crate::call::identity::Identity;
 use crate::call::recording::Recording;
-
-/// Of what length the packets of a recording are.
-pub(super) const FRAME: Duration = Duration::from_millis(20);
+use crate::call::speaking::FRAME;
 
 /// Takes what the client sends: where to, and the packet.
 pub type Send<'a> = &'a mut dyn FnMut(SocketAddr, &[u8]);

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::fit::Fit;
-use super::opening::FRAME;
 use super::targets::{Target, targets};
-use crate::call::ear::ECHO_DELAY;
+use crate::call::embedded_echo::BETWEEN_PACKETS;
 use crate::measured::Measured;
 
 /// Who is called, and which way.
@@ -222,9 +221,8 @@ pub struct EchoDelay {
     /// The median from a call's first packet to the first one back on a line of no length, in milliseconds. What both ends take to decode, to queue
     /// and to be scheduled is in it.
     pub ms: f64,
-    /// What of that is taken off [`Phase::Audio`], in milliseconds: what Firsthop's echo waits on purpose, so that what its programs take stays in: it
-    /// begins when it has [`ECHO_DELAY`] of audio, the first frame of which has been said when the first packet leaves. Of a peer, whose echo says
-    /// nothing of itself, all.
+    /// What of that is taken off [`Phase::Audio`], in milliseconds: what Firsthop's echo waits on purpose ([`BETWEEN_PACKETS`]), so that what its
+    /// programs take stays in. Of a peer, whose echo says nothing of itself, all.
     pub subtracted_ms: f64,
 }
 
@@ -299,9 +297,7 @@ fn echoes(climbed: &[Climbed]) -> Vec<EchoDelay> {
         .filter_map(|(subject, (_, times))| {
             let ms = Quantiles::of(times)?.p50;
             let subtracted_ms = match subject {
-                Subject::Relay | Subject::Direct => {
-                    1e3 * ECHO_DELAY.saturating_sub(FRAME).as_secs_f64()
-                }
+                Subject::Relay | Subject::Direct => 1e3 * BETWEEN_PACKETS.as_secs_f64(),
                 Subject::Janus | Subject::Aiortc => ms,
             };
             Some(EchoDelay {

@@ -23,7 +23,7 @@ use crate::peers::{PEER_WORDS, PeerList, Turned};
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
-use crate::trunks::{BufferId, Origin, Piece, Span, Target, TrunkId};
+use crate::trunks::{BufferId, Origin, Target, TrunkId};
 
 /// Where a record goes on to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,50 +202,19 @@ impl Router {
         payload: Range<usize>,
         side: &mut usize,
     ) -> bool {
-        assert!(frame.len() <= usize::from(u16::MAX), "offsets are 16 bits");
-        let len = onward.header.encoded_len();
-        let body_len = payload.len() as u16;
-        let in_place = onward.header.owner.is_none();
-        let at = if in_place { payload.start - len } else { *side };
-        onward.header.write(&mut frame[at..at + len]);
-        let header = Span {
-            start: at as u16,
-            len: len as u16,
-        };
-        let piece = if in_place {
-            Piece {
-                buffer,
-                side: Span::default(),
-                body: Span {
-                    len: header.len + body_len,
-                    ..header
-                },
-            }
+        let record = &onward.header;
+        let len = record.encoded_len();
+        let at = if record.owner.is_none() {
+            payload.start - len
         } else {
             *side += len;
-            Piece {
-                buffer,
-                side: header,
-                body: Span {
-                    start: payload.start as u16,
-                    len: body_len,
-                },
-            }
+            *side - len
         };
-        let packed = self.trunks.append(
-            now,
-            &self.keyring,
-            onward.trunk,
-            &frame[at..at + len],
-            piece,
-            &mut self.counters,
-        );
+        let put = self.put(now, (onward.trunk, record), buffer, frame, at, &payload);
         if onward.last {
             self.trunks.release_claim(onward.trunk);
         }
-        packed
-            .inspect_err(|reason| self.counters.drop(*reason))
-            .is_ok()
+        put
     }
 
     /// Whether a datagram that a relay wrote may come in at all.

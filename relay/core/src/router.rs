@@ -12,6 +12,7 @@ use firsthop_shared::address::{
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::replay::ReplayFilter;
+use firsthop_shared::trunk::RecordHeader;
 
 use crate::budget::Budget;
 use crate::cache::{ChangeKind, Entry};
@@ -24,7 +25,7 @@ use crate::limits::{
 use crate::peers::Peers;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
-use crate::trunks::{BufferId, Datagram, Piece, Span, Target, TrunkId, Trunks, TrunksConfig};
+use crate::trunks::{BufferId, Datagram, Piece, Target, TrunkId, Trunks, TrunksConfig};
 use crate::uplink::Forward;
 
 /// The router of one core: flow table, trunks and counters behind it.
@@ -121,7 +122,6 @@ impl Router {
         frame: &mut [u8],
         payload: Range<usize>,
     ) -> u8 {
-        assert!(frame.len() <= usize::from(u16::MAX), "offsets are 16 bits");
         let payload_len = payload.len() as u16;
         let mut records = 0;
         for (i, to) in forward.routes().enumerate() {
@@ -129,49 +129,44 @@ impl Router {
             if let Some(owner) = self.trunks.names(to.trunk) {
                 record.owner = Some(owner);
             }
-            let len = record.encoded_len();
             let at = if i == 0 {
-                payload.start - len
+                payload.start - record.encoded_len()
             } else {
                 payload.end
             };
-            record.write(&mut frame[at..at + len]);
-            let header = Span {
-                start: at as u16,
-                len: len as u16,
-            };
-            let piece = if i == 0 {
-                Piece {
-                    buffer,
-                    side: Span::default(),
-                    body: Span {
-                        len: header.len + payload_len,
-                        ..header
-                    },
-                }
-            } else {
-                Piece {
-                    buffer,
-                    side: header,
-                    body: Span {
-                        start: payload.start as u16,
-                        len: payload_len,
-                    },
-                }
-            };
-            match self.trunks.append(
-                now,
-                &self.keyring,
-                to.trunk,
-                &frame[at..at + len],
-                piece,
-                &mut self.counters,
-            ) {
-                Ok(()) => records += 1,
-                Err(reason) => self.counters.drop(reason),
-            }
+            let put = self.put(now, (to.trunk, &record), buffer, frame, at, &payload);
+            records += u8::from(put);
         }
         records
+    }
+
+    /// Writes a record's header at an offset of the frame, right before its payload or apart from it, and puts the record on its
+    /// trunk. Returns whether a record now refers to the buffer; what found no room is counted.
+    #[inline]
+    pub(crate) fn put(
+        &mut self,
+        now: Micros,
+        (trunk, record): (TrunkId, &RecordHeader),
+        buffer: BufferId,
+        frame: &mut [u8],
+        at: usize,
+        payload: &Range<usize>,
+    ) -> bool {
+        assert!(frame.len() <= usize::from(u16::MAX), "offsets are 16 bits");
+        let header = at..at + record.encoded_len();
+        record.write(&mut frame[header.clone()]);
+        let piece = Piece::of(buffer, &header, payload);
+        let packed = self.trunks.append(
+            now,
+            &self.keyring,
+            trunk,
+            &frame[header],
+            piece,
+            &mut self.counters,
+        );
+        packed
+            .inspect_err(|reason| self.counters.drop(*reason))
+            .is_ok()
     }
 
     /// Ends a turn: closes the datagrams that are due; all of them when the core is `idle`, which then has nothing to wait for.

@@ -9,11 +9,13 @@ mod axis;
 mod bars;
 mod dots;
 mod lines;
+mod quantiles;
 
 pub(super) use axis::{Axis, Scale};
 pub(super) use bars::{Bar, Baseline, Part, bars, stacks};
 pub(super) use dots::{Row, dots};
 pub(super) use lines::{Drawn, Limit, Series, lines};
+pub(super) use quantiles::{COLUMNS, Delays, Quantiles};
 
 /// How wide a drawing is, in its own units, which are the page's pixels or a little less.
 const WIDTH: f64 = 480.0;

@@ -22,6 +22,13 @@ pub struct Span {
 }
 
 impl Span {
+    fn of(range: &Range<usize>) -> Self {
+        Self {
+            start: range.start as u16,
+            len: range.len() as u16,
+        }
+    }
+
     /// The run as a range of offsets.
     #[must_use]
     pub fn range(self) -> Range<usize> {
@@ -39,6 +46,19 @@ pub struct Piece {
     pub side: Span,
     /// The record header and the payload, or the payload alone.
     pub body: Span,
+}
+
+impl Piece {
+    /// A record whose header and payload lie there in a frame of 65,535 bytes at most. A header that stands right before its payload is one run
+    /// with it.
+    pub(crate) fn of(buffer: BufferId, header: &Range<usize>, payload: &Range<usize>) -> Self {
+        let (side, body) = if header.end == payload.start {
+            (Span::default(), Span::of(&(header.start..payload.end)))
+        } else {
+            (Span::of(header), Span::of(payload))
+        };
+        Self { buffer, side, body }
+    }
 }
 
 /// A closed datagram, for the pump to send: its header and then the pieces that

@@ -369,6 +369,20 @@ impl Net {
         }
     }
 
+    /// Nothing is left at any relay: no flow, no trunk.
+    pub(crate) fn assert_clean(&self) {
+        for (at, node) in &self.nodes {
+            assert_eq!(node.router.flow_counts().flows, 0, "{at}");
+            assert_eq!(node.router.trunk_count(), 0, "{at}");
+        }
+    }
+
+    /// All fall silent for longer than a flow lasts, and nothing is left.
+    pub(crate) fn end(&mut self) {
+        self.pass(40_000);
+        self.assert_clean();
+    }
+
     fn at_owner(&self, from: Hop, to: Hop, bytes: &[u8]) -> Vec<AtOwner> {
         let datagram = trunk::open(&self.keys, bytes).expect("the owner opens it");
         assert!(!datagram.header.boot.is_owner(), "a relay wrote it");

@@ -252,10 +252,7 @@ impl<'a> Simulation<'a> {
         }
         self.count();
         self.net.pass(45_000);
-        for (at, node) in &self.net.nodes {
-            assert_eq!(node.router.flow_counts().flows, 0, "{at}");
-            assert_eq!(node.router.trunk_count(), 0, "{at}");
-        }
+        self.net.assert_clean();
     }
 
     /// A core dies and comes back without its flows; what it counted is kept here.

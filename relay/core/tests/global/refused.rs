@@ -6,7 +6,7 @@ use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
 use crate::net::{FLEET, Net, hop};
 use crate::world::{client, record, rtp, socket, who};
-use crate::{INGRESS, OWNER, SECOND_INGRESS, assert_clean, claims, core_of, far, uplink};
+use crate::{INGRESS, OWNER, SECOND_INGRESS, claims, core_of, far, uplink};
 
 /// A record as an ingress relay would send it up.
 fn relayed(session: u32, owner: Option<&str>) -> RecordHeader {
@@ -114,7 +114,7 @@ fn what_no_listed_relay_may_send_is_refused_and_counted() {
         let (owners, clients) = net.run();
         assert!(owners.is_empty() && clients.is_empty(), "{reason:?}");
         assert_eq!(net.drops(to, *reason), 1, "{reason:?} from {from}");
-        assert_clean(&mut net);
+        net.assert_clean();
     }
 }
 
@@ -195,8 +195,7 @@ fn a_record_whose_claim_a_later_one_of_its_datagram_ends_is_dropped_and_counted(
     reached.sort();
     assert_eq!(reached, [1, 2].map(|at| OwnerAddr::new(socket(owners[at]))));
     assert_eq!(net.drops(to, Reason::TrunkGone), 1);
-    net.pass(40_000);
-    assert_clean(&mut net);
+    net.end();
 }
 
 #[test]
