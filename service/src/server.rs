@@ -27,7 +27,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::body::Timed;
-use crate::limits::{ACCEPT_PAUSE, COMPLAINT_INTERVAL, LINGER, LINGER_BYTES};
+use crate::limits::{
+    ACCEPT_PAUSE, COMPLAINT_INTERVAL, HEAD_BYTES_PARSED, HEADERS_PARSED, LINGER, LINGER_BYTES,
+};
+use crate::refusals::{Refusal, Refusals};
 
 /// What a server allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,15 +101,17 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let plain = |stream| std::future::ready(Ok(stream));
-    serve_after(plain, listeners, router, limits, stop).await;
+    let refusals = Arc::default();
+    serve_after(plain, listeners, router, limits, refusals, stop).await;
 }
 
-/// The same, after a handshake such as that of TLS on each connection.
+/// The same, after a handshake such as that of TLS on each connection; counts what it turned away.
 pub async fn serve_after<H, F, S>(
     handshake: H,
     listeners: Vec<TcpListener>,
     router: Router,
     limits: Limits,
+    refusals: Arc<Refusals>,
     stop: watch::Receiver<bool>,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -120,6 +125,7 @@ pub async fn serve_after<H, F, S>(
             handshake: handshake.clone(),
             router: router.clone(),
             limits,
+            refusals: Arc::clone(&refusals),
             slots: Arc::clone(&slots),
             stop: stop.clone(),
         };
@@ -139,6 +145,7 @@ struct Connections<H> {
     handshake: H,
     router: Router,
     limits: Limits,
+    refusals: Arc<Refusals>,
     slots: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
@@ -213,13 +220,15 @@ where
             let (body, whole) = Timed::new(body, self.limits.body);
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(Peer(peer));
+            unread.store(false, Relaxed);
             let answering = service.call(request);
             let unread = Arc::clone(&unread);
             async move {
                 let mut response = answering.await?;
-                if !whole.load(Relaxed) && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let whole = whole.load(Relaxed);
+                unread.store(!whole, Relaxed);
+                if !whole && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                     // What is left of the body would be taken for the next request.
-                    unread.store(true, Relaxed);
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
@@ -229,6 +238,8 @@ where
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head)
+            .max_headers(HEADERS_PARSED)
+            .max_buf_size(HEAD_BYTES_PARSED)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -240,6 +251,9 @@ where
             }
         };
         if let Err(error) = result {
+            if let Some(why) = Refusal::of(&error) {
+                self.refusals.count(why);
+            }
             tracing::debug!(%peer, %error, "connection ended");
         }
     }
@@ -286,6 +300,7 @@ fn is_the_connections_own(error: &io::Error) -> bool {
 /// (RFC 9112 section 9.6).
 struct Lingering<S> {
     stream: S,
+    /// Whether something has come that no handler has taken.
     unread: Arc<AtomicBool>,
     ended: bool,
     left: usize,
@@ -320,7 +335,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            // The beginning of a request, until it is one: who sends a head without end is to hear the refusal, too.
+            self.unread.store(true, Relaxed);
+        }
+        read
     }
 }
 

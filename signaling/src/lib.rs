@@ -10,7 +10,8 @@
 //! - [`offer`], [`fragment`], [`session_config`]: the first look at what clients send; [`error`]: what they are told.
 //!
 //! Acting:
-//! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`context`] (who and where), [`auth`], [`rates`], [`body`];
+//! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`head`] (its size), [`context`] (who and where), [`auth`],
+//!   [`rates`], [`body`];
 //! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it; [`support`], [`traces`]: asking how
 //!   it went;
 //!   [`page`]: the page at `/`;
@@ -32,6 +33,7 @@ pub mod credentials;
 pub mod error;
 pub mod files;
 pub mod fragment;
+pub mod head;
 pub mod limits;
 pub mod metrics;
 pub mod minting;

@@ -175,6 +175,7 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
         api,
         routes::router(Arc::clone(&door)),
         tls,
+        door.metrics.refusals(),
         stopping.clone(),
     ));
     let serving_metrics = tokio::spawn(server::serve(

@@ -1,6 +1,7 @@
 //! A small server on a port of its own, and clients that speak HTTP by hand.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -9,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
+use firsthop_service::refusals::{Refusal, Refusals};
 use firsthop_service::server::{self, Limits, Peer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -34,6 +36,7 @@ const BODY_MAX: usize = 1_000;
 
 struct Served {
     address: SocketAddr,
+    refusals: Arc<Refusals>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -73,9 +76,15 @@ impl Served {
             .expect("a free port");
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
-        let serving = tokio::spawn(server::serve(listeners, routes, limits, stopping));
+        let refusals = Arc::<Refusals>::default();
+        let plain = |stream| std::future::ready(Ok(stream));
+        let counted = Arc::clone(&refusals);
+        let serving = tokio::spawn(server::serve_after(
+            plain, listeners, routes, limits, counted, stopping,
+        ));
         Self {
             address,
+            refusals,
             stop,
             serving,
         }
@@ -227,6 +236,55 @@ async fn a_refusal_before_the_body_was_read_closes_and_one_after_it_does_not() {
 }
 
 #[tokio::test]
+async fn what_is_no_request_gets_a_bare_status_is_closed_and_counted() {
+    let served = Served::start(AMPLE).await;
+    let long = "x".repeat(70_000);
+    // Its client is heard out, so that the refusal is not lost in a reset.
+    let wide = format!("x-long: {long}\r\n").repeat(8);
+    for (sent, status, why) in [
+        ("nonsense\r\n\r\n".to_owned(), "400", Refusal::Malformed),
+        (
+            "GET / HTTP/1.1\r\nno header\r\n\r\n".to_owned(),
+            "400",
+            Refusal::Malformed,
+        ),
+        (
+            format!("GET /{long} HTTP/1.1\r\n\r\n"),
+            "414",
+            Refusal::HeadTooLarge,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(257)),
+            "431",
+            Refusal::HeadTooLarge,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{wide}"),
+            "431",
+            Refusal::HeadTooLarge,
+        ),
+    ] {
+        let before = served.refusals.of(why);
+        let mut stream = served.send(&sent).await;
+        let text = rest(&mut stream).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "there is no body: {text}");
+        assert_eq!(served.refusals.of(why), before + 1, "{text}");
+    }
+    // HTTP/2 without TLS is not answered in a language that its client does not speak.
+    let mut second = served.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert_eq!(rest(&mut second).await, "");
+    assert_eq!(served.refusals.of(Refusal::Malformed), 3);
+    // Who sends nothing, or leaves in the middle of a head, has done nothing wrong.
+    for sent in ["", "GET / HTTP/1.1\r\nhost"] {
+        let mut gone = served.send(sent).await;
+        gone.shutdown().await.expect("shut down");
+        rest(&mut gone).await;
+    }
+    assert_eq!(served.refusals.of(Refusal::Malformed), 3);
+}
+
+#[tokio::test]
 async fn a_body_that_comes_too_slowly_ends_for_its_reader() {
     let served = Served::start(Limits {
         body: SHORT,
@@ -338,6 +396,7 @@ async fn a_handshake_that_never_ends_is_cut_off_and_keeps_no_stop() {
             listeners,
             Router::new(),
             limits,
+            Arc::default(),
             stopping,
         ));
         let mut stream = TcpStream::connect(address).await.expect("connected");

@@ -139,7 +139,8 @@ async fn tls_is_served_with_the_certificate_that_the_files_now_hold() {
     let address = listeners[0].local_addr().expect("bound");
     let (_stop, stopping) = watch::channel(false);
     let router = routes::router(Arc::clone(&front.door));
-    tokio::spawn(tls::serve(listeners, router, Some(tls), stopping));
+    let refusals = front.door.metrics.refusals();
+    tokio::spawn(tls::serve(listeners, router, Some(tls), refusals, stopping));
     assert_eq!(healthz_over_tls(address, &old.0).await, Some(200));
 
     // A certificate without its key is no pair: the old one stays.

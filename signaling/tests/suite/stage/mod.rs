@@ -26,7 +26,6 @@ use firsthop_shared::token;
 use firsthop_signaling::calls::{FrontDoor, Steering};
 use firsthop_signaling::client::Proxies;
 use firsthop_signaling::files::{FILES, FileWatch, Paths};
-use firsthop_signaling::limits::API;
 use firsthop_signaling::metrics::Metrics;
 use firsthop_signaling::neighbours::Neighbours;
 use firsthop_signaling::owner::{ControlSecret, OwnerClient, Patience};
@@ -522,7 +521,8 @@ impl Stage {
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
         let router = routes::router(Arc::clone(&door));
-        tokio::spawn(server::serve(listeners, router, API, stopping));
+        let refusals = door.metrics.refusals();
+        tokio::spawn(tls::serve(listeners, router, None, refusals, stopping));
         Front {
             url: format!("http://{address}"),
             address,
