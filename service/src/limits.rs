@@ -22,6 +22,12 @@ pub const LOG_IMPATIENCE: Duration = Duration::from_secs(1);
 /// How much of a line is written at once, in bytes: as much as a pipe takes whole when it takes anything (`PIPE_BUF`).
 pub const LOG_PIECE: usize = 4_096;
 
+/// How many headers of a request are parsed; more get a bare 431. Above what servers take, so that their own refusal is heard, in words.
+pub const HEADERS_PARSED: usize = 256;
+
+/// How many bytes of a request's head are parsed at the most; more get a bare 431. A connection holds no more than that unread.
+pub const HEAD_BYTES_PARSED: usize = 128 * 1_024;
+
 /// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
 pub const LINGER: Duration = Duration::from_secs(1);
 

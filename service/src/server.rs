@@ -27,7 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::body::Timed;
-use crate::limits::{ACCEPT_PAUSE, COMPLAINT_INTERVAL, LINGER, LINGER_BYTES};
+use crate::gate::Gate;
+use crate::limits::{
+    ACCEPT_PAUSE, COMPLAINT_INTERVAL, HEAD_BYTES_PARSED, HEADERS_PARSED, LINGER, LINGER_BYTES,
+};
+use crate::refusals::Refusal;
 
 /// What a server allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,15 +102,17 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let plain = |stream| std::future::ready(Ok(stream));
-    serve_after(plain, listeners, router, limits, stop).await;
+    let gate = Arc::default();
+    serve_after(plain, listeners, router, limits, gate, stop).await;
 }
 
-/// The same, after a handshake such as that of TLS on each connection.
+/// The same, after a handshake such as that of TLS on each connection that the gate lets in.
 pub async fn serve_after<H, F, S>(
     handshake: H,
     listeners: Vec<TcpListener>,
     router: Router,
     limits: Limits,
+    gate: Arc<Gate>,
     stop: watch::Receiver<bool>,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -120,6 +126,7 @@ pub async fn serve_after<H, F, S>(
             handshake: handshake.clone(),
             router: router.clone(),
             limits,
+            gate: Arc::clone(&gate),
             slots: Arc::clone(&slots),
             stop: stop.clone(),
         };
@@ -139,6 +146,7 @@ struct Connections<H> {
     handshake: H,
     router: Router,
     limits: Limits,
+    gate: Arc<Gate>,
     slots: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
@@ -151,6 +159,7 @@ where
 {
     async fn accept(mut self, listener: TcpListener) {
         let mut complaints = Complaints::default();
+        let mut turned_away = Complaints::default();
         loop {
             let next = async {
                 let slot = Arc::clone(&self.slots).acquire_owned().await;
@@ -162,10 +171,17 @@ where
             };
             match (slot, accepted) {
                 (Ok(slot), Ok((stream, peer))) => {
+                    let peer = canonical(peer);
+                    let Some(held) = self.gate.enter(peer.ip()) else {
+                        if let Some(closed) = turned_away.due(Instant::now()) {
+                            tracing::warn!(%peer, closed, "connections closed: their address holds as many as one client may; is it a proxy that is not among the trusted ones?");
+                        }
+                        continue;
+                    };
                     let connections = self.clone();
                     tokio::spawn(async move {
-                        connections.serve(stream, canonical(peer)).await;
-                        drop(slot);
+                        connections.serve(stream, peer).await;
+                        drop((held, slot));
                     });
                 }
                 (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
@@ -213,13 +229,15 @@ where
             let (body, whole) = Timed::new(body, self.limits.body);
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(Peer(peer));
+            unread.store(false, Relaxed);
             let answering = service.call(request);
             let unread = Arc::clone(&unread);
             async move {
                 let mut response = answering.await?;
-                if !whole.load(Relaxed) && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let whole = whole.load(Relaxed);
+                unread.store(!whole, Relaxed);
+                if !whole && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                     // What is left of the body would be taken for the next request.
-                    unread.store(true, Relaxed);
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
@@ -229,6 +247,8 @@ where
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.head)
+            .max_headers(HEADERS_PARSED)
+            .max_buf_size(HEAD_BYTES_PARSED)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -240,6 +260,9 @@ where
             }
         };
         if let Err(error) = result {
+            if let Some(why) = Refusal::of(&error) {
+                self.gate.refusals().count(why);
+            }
             tracing::debug!(%peer, %error, "connection ended");
         }
     }
@@ -286,6 +309,7 @@ fn is_the_connections_own(error: &io::Error) -> bool {
 /// (RFC 9112 section 9.6).
 struct Lingering<S> {
     stream: S,
+    /// Whether something has come that no handler has taken.
     unread: Arc<AtomicBool>,
     ended: bool,
     left: usize,
@@ -320,7 +344,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            // The beginning of a request, until it is one: who sends a head without end is to hear the refusal, too.
+            self.unread.store(true, Relaxed);
+        }
+        read
     }
 }
 

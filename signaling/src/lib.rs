@@ -10,11 +10,12 @@
 //! - [`offer`], [`fragment`], [`session_config`]: the first look at what clients send; [`error`]: what they are told.
 //!
 //! Acting:
-//! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`context`] (who and where), [`auth`], [`rates`], [`body`];
+//! - [`routes`]: the HTTP API; around it [`access`] (ids, log, counts), [`head`] (its size), [`context`] (who and where), [`auth`],
+//!   [`rates`], [`body`];
 //! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it; [`support`], [`traces`]: asking how
 //!   it went;
 //!   [`page`]: the page at `/`;
-//! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
+//! - [`transceivers`]: polled, reserved; [`names`]: their addresses; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
 //!   [`client`]: where clients are;
 //! - [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`]. Listening, serving and stopping are `firsthop_service`'s.
 
@@ -32,9 +33,11 @@ pub mod credentials;
 pub mod error;
 pub mod files;
 pub mod fragment;
+pub mod head;
 pub mod limits;
 pub mod metrics;
 pub mod minting;
+pub mod names;
 pub mod neighbours;
 pub mod offer;
 pub mod owner;

@@ -1,12 +1,23 @@
 //! Every bound that signaling alone has, each written once; bounds it shares with others stand in `firsthop_shared::limits`.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use firsthop_service::limits::{HEAD_BYTES_PARSED, HEADERS_PARSED};
 use firsthop_service::server::Limits;
 use firsthop_shared::limits::{CONTROL_IDLE_SECS, SDP_MAX};
 
 /// The largest request body, in bytes: an offer and a session configuration, with what JSON or a form adds.
 pub const BODY_MAX: usize = SDP_MAX + 2 * SESSION_CONFIG_MAX + 16 * 1_024;
+
+/// The longest URL of a request, in bytes; those of this API have some hundred. Above 65,534 it is refused before this bound is looked at.
+pub const URL_MAX: usize = 8 * 1_024;
+
+/// How many headers a request may have. Proxies and a CDN add a dozen each.
+pub const HEADERS_MAX: usize = 100;
+
+/// How large the headers of a request may be together, in bytes as they are sent: the longest bearer token, and as much beside it.
+pub const HEADERS_BYTES_MAX: usize = 64 * 1_024;
 
 /// What the API allows: a slow sender must not hold a connection for ever.
 pub const API: Limits = Limits {
@@ -15,6 +26,13 @@ pub const API: Limits = Limits {
     body: Duration::from_secs(10),
     stop: Duration::from_secs(10),
 };
+
+/// How many connections of the API one client address may hold when no setting says otherwise: as many as [`ADDRESS_RATE_DEFAULT`] lets it
+/// make requests at once, and so far from all of them that a few addresses do not shut out the others.
+pub const ADDRESS_CONNECTIONS_DEFAULT: NonZeroUsize = NonZeroUsize::new(2_048).unwrap();
+
+/// How many requests one client address may make when no setting says otherwise, a second and at once.
+pub const ADDRESS_RATE_DEFAULT: &str = "200/2000";
 
 /// What the metrics port allows: scrapers, and a person's browser.
 pub const METRICS: Limits = Limits {
@@ -127,6 +145,9 @@ pub const KEY_NAME_MAX: usize = 64;
 pub const REQUEST_ID_MAX: usize = 128;
 
 const _: () = {
+    assert!(HEADERS_MAX < HEADERS_PARSED && URL_MAX + HEADERS_BYTES_MAX < HEAD_BYTES_PARSED);
+    assert!(HEADERS_BYTES_MAX > 2 * BEARER_MAX);
+    assert!(ADDRESS_CONNECTIONS_DEFAULT.get() <= API.connections / 4);
     assert!(PEER_TIMEOUT.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
     assert!(HEALTH_TIMEOUT.as_millis() < HEALTH_INTERVAL.as_millis());
     assert!(STATUS_TIMEOUT.as_millis() < POLL_INTERVAL.as_millis());

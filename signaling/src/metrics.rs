@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firsthop_service::about::About;
+use firsthop_service::refusals::{Refusals, RefusalsShown};
 use firsthop_service::traces::{Counts, CountsShown};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -132,6 +133,7 @@ pub struct Metrics {
     about: Arc<About>,
     transceivers: Family<StandingLabels, Gauge>,
     traces: Arc<Counts>,
+    refusals: Arc<Refusals>,
 }
 
 fn time_histogram() -> Histogram {
@@ -168,6 +170,8 @@ impl Metrics {
         registry.register("hang_ups", "Calls ended by request", hang_ups.clone());
         let traces = Arc::default();
         registry.register_collector(Box::new(CountsShown(Arc::clone(&traces))));
+        let refusals = Arc::default();
+        registry.register_collector(Box::new(RefusalsShown(Arc::clone(&refusals))));
         let restarts = Counter::default();
         registry.register("ice_restarts", "ICE restarts carried out", restarts.clone());
         let sidebands = Gauge::default();
@@ -183,7 +187,7 @@ impl Metrics {
         let transceivers = Family::default();
         registry.register(
             "transceivers",
-            "Transceivers by how they stand: ready, full, draining, away",
+            "Transceivers by how they stand: ready, full, draining, away, and further addresses of those: repeated",
             transceivers.clone(),
         );
         let metrics = Self {
@@ -199,6 +203,7 @@ impl Metrics {
             about,
             transceivers,
             traces,
+            refusals,
         };
         metrics.show_zeros();
         metrics
@@ -282,6 +287,12 @@ impl Metrics {
     #[must_use]
     pub fn traces(&self) -> Arc<Counts> {
         Arc::clone(&self.traces)
+    }
+
+    /// Where connections are counted that were closed before there was a request.
+    #[must_use]
+    pub fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
     }
 
     /// Sets how many transceivers stand like this.

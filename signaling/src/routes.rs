@@ -16,7 +16,7 @@
 //! | `GET /` and the files it names | nothing | the page, see [`page`] |
 //!
 //! The shapes are those of OpenAI's Realtime API over WebRTC, so that its clients work when their URL is changed. Errors are JSON
-//! everywhere, for unknown paths and methods too. Any origin may call: what protects a call is the key, and keys are not cookies.
+//! everywhere, for unknown paths and methods too; what is no HTTP/1.1 request gets a bare 400, see [`head`]. Any origin may call: what protects a call is the key, and keys are not cookies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,7 @@ use crate::calls::FrontDoor;
 use crate::context;
 use crate::credentials::Scope;
 use crate::error::ApiError;
+use crate::head;
 use crate::limits::{BODY_MAX, METRICS_BODY_MAX};
 use crate::minting;
 use crate::page;
@@ -84,6 +85,7 @@ pub fn router(door: Arc<FrontDoor>) -> Router {
         .method_not_allowed_fallback(unknown_method);
     bounded(routes, BODY_MAX, too_large)
         .layer(from_fn_with_state(Arc::clone(&door), context::admit))
+        .layer(from_fn(head::bounded))
         .layer(cors())
         .layer(from_fn(whip::options))
         .layer(from_fn_with_state(Arc::clone(&door), access::observe))

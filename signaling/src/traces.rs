@@ -97,18 +97,17 @@ impl CallTrace {
     #[must_use]
     pub fn placed(&self, from: Instant, place: &placement::Place, session: SessionId) -> Asking {
         let to = Instant::now();
-        self.tell(
+        let span = Span::new(
             self.place.child(),
             "placement",
             SpanKind::Internal,
             (from, to),
-            vec![
-                KeyValue::new("firsthop.session", i64::from(session.0)),
-                KeyValue::new("firsthop.owner", place.owner.to_string()),
-                KeyValue::new("firsthop.shard", i64::from(place.shard.0)),
-            ],
-            None,
         );
+        self.tracer.tell(span.about([
+            KeyValue::new("firsthop.session", i64::from(session.0)),
+            KeyValue::new("firsthop.owner", place.owner.to_string()),
+            KeyValue::new("firsthop.shard", i64::from(place.shard.0)),
+        ]));
         Asking {
             place: self.place.child(),
             from: to,
@@ -123,17 +122,14 @@ impl CallTrace {
         result: &Result<T, OwnerError>,
     ) {
         let control = place.control;
-        self.tell(
-            asking.place,
-            "control create",
-            SpanKind::Client,
-            (asking.from, Instant::now()),
-            vec![
+        let times = (asking.from, Instant::now());
+        let span = Span::new(asking.place, "control create", SpanKind::Client, times)
+            .about([
                 KeyValue::new("server.address", control.ip().to_string()),
                 KeyValue::new("server.port", i64::from(control.port())),
-            ],
-            result.as_ref().err().map(ToString::to_string),
-        );
+            ])
+            .failed(result.as_ref().err().map(ToString::to_string));
+        self.tracer.tell(span);
     }
 
     /// The request is answered.
@@ -142,40 +138,15 @@ impl CallTrace {
             Ok(response) => (response.status(), None),
             Err(error) => (error.status, Some(error.code.to_owned())),
         };
-        let attributes = vec![
-            KeyValue::new("http.request.method", "POST"),
-            KeyValue::new("http.route", self.name.trim_start_matches("POST ")),
-            KeyValue::new("http.response.status_code", i64::from(status.as_u16())),
-        ];
         let times = (self.from, Instant::now());
-        self.tell(
-            self.place,
-            self.name,
-            SpanKind::Server,
-            times,
-            attributes,
+        let span = Span::new(self.place, self.name, SpanKind::Server, times)
+            .about([
+                KeyValue::new("http.request.method", "POST"),
+                KeyValue::new("http.route", self.name.trim_start_matches("POST ")),
+                KeyValue::new("http.response.status_code", i64::from(status.as_u16())),
+            ])
             // What a client did wrong is no failure of ours.
-            failed.filter(|_| status.is_server_error()),
-        );
-    }
-
-    fn tell(
-        &self,
-        place: Place,
-        name: &'static str,
-        kind: SpanKind,
-        (from, to): (Instant, Instant),
-        attributes: Vec<KeyValue>,
-        failed: Option<String>,
-    ) {
-        self.tracer.tell(Span {
-            place,
-            name,
-            kind,
-            from,
-            to,
-            attributes,
-            failed,
-        });
+            .failed(failed.filter(|_| status.is_server_error()));
+        self.tracer.tell(span);
     }
 }

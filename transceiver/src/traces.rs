@@ -85,27 +85,16 @@ impl CallTrace {
     /// The control request is answered; the worker had it from `queued` on, if it came that far.
     pub fn created(&self, session: u32, queued: Option<Instant>, failed: Option<String>) {
         let now = Instant::now();
-        let about = vec![KeyValue::new("firsthop.session", i64::from(session))];
         if let Some(queued) = queued {
             let place = self.place.child();
-            self.tell(
-                place,
-                "offer",
-                SpanKind::Internal,
-                (queued, now),
-                Vec::new(),
-                failed.clone(),
-            );
+            let offer = Span::new(place, "offer", SpanKind::Internal, (queued, now));
+            self.tracer.tell(offer.failed(failed.clone()));
         }
         let times = (self.from, now);
-        self.tell(
-            self.place,
-            "create session",
-            SpanKind::Server,
-            times,
-            about,
-            failed,
-        );
+        let span = Span::new(self.place, "create session", SpanKind::Server, times)
+            .about([KeyValue::new("firsthop.session", i64::from(session))])
+            .failed(failed);
+        self.tracer.tell(span);
     }
 
     /// The set-up is over.
@@ -131,13 +120,10 @@ impl CallTrace {
             };
             last = last.max(to);
             let place = set_up.child();
-            let span = (from.min(to), to);
-            self.tell(place, name, SpanKind::Internal, span, Vec::new(), None);
+            let times = (from.min(to), to);
+            self.tracer
+                .tell(Span::new(place, name, SpanKind::Internal, times));
         }
-        let about = vec![
-            KeyValue::new("firsthop.session", i64::from(session)),
-            KeyValue::new("firsthop.backend", backend),
-        ];
         // Without DTLS there was no call.
         let failed = match times.at(Phase::Dtls) {
             Some(_) => None,
@@ -149,14 +135,13 @@ impl CallTrace {
             ),
         };
         let end = if failed.is_some() { now } else { last };
-        self.tell(
-            set_up,
-            "set-up",
-            SpanKind::Internal,
-            (answered, end),
-            about,
-            failed,
-        );
+        let span = Span::new(set_up, "set-up", SpanKind::Internal, (answered, end))
+            .about([
+                KeyValue::new("firsthop.session", i64::from(session)),
+                KeyValue::new("firsthop.backend", backend),
+            ])
+            .failed(failed);
+        self.tracer.tell(span);
         self.backend(times, now);
     }
 
@@ -168,34 +153,8 @@ impl CallTrace {
             (_, None) => (now, Some("no connection".to_owned())),
         };
         let place = self.place.child();
-        self.tell(
-            place,
-            "backend connect",
-            SpanKind::Client,
-            (from, to),
-            Vec::new(),
-            failed,
-        );
-    }
-
-    fn tell(
-        &self,
-        place: Place,
-        name: &'static str,
-        kind: SpanKind,
-        (from, to): (Instant, Instant),
-        attributes: Vec<KeyValue>,
-        failed: Option<String>,
-    ) {
-        self.tracer.tell(Span {
-            place,
-            name,
-            kind,
-            from,
-            to,
-            attributes,
-            failed,
-        });
+        let span = Span::new(place, "backend connect", SpanKind::Client, (from, to));
+        self.tracer.tell(span.failed(failed));
     }
 }
 

@@ -274,15 +274,13 @@ mod tests {
         let running = tokio::spawn(exporter.run(stopped));
         let told = Instant::now();
         for _ in 0..3 {
-            tracer.tell(Span {
-                place: Place::root(),
-                name: "a call",
-                kind: SpanKind::Internal,
-                from: told,
-                to: told,
-                attributes: Vec::new(),
-                failed: None,
-            });
+            let times = (told, told);
+            tracer.tell(Span::new(
+                Place::root(),
+                "a call",
+                SpanKind::Internal,
+                times,
+            ));
         }
         let _silent = collector.accept().await.expect("a connection");
         stop.send(true).expect("it runs");

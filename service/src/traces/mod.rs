@@ -51,6 +51,42 @@ pub struct Span {
     pub failed: Option<String>,
 }
 
+impl Span {
+    /// A span that told nothing else and went well, with the times of its beginning and end.
+    #[must_use]
+    pub fn new(
+        place: Place,
+        name: &'static str,
+        kind: SpanKind,
+        (from, to): (Instant, Instant),
+    ) -> Self {
+        Self {
+            place,
+            name,
+            kind,
+            from,
+            to,
+            attributes: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// The same, with what else there is to tell.
+    #[must_use]
+    pub fn about(self, attributes: impl Into<Vec<KeyValue>>) -> Self {
+        Self {
+            attributes: attributes.into(),
+            ..self
+        }
+    }
+
+    /// The same, with what went wrong, if anything did.
+    #[must_use]
+    pub fn failed(self, failed: Option<String>) -> Self {
+        Self { failed, ..self }
+    }
+}
+
 /// What became of spans.
 #[derive(Debug, Default)]
 pub struct Counts {

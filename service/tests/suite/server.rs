@@ -1,6 +1,8 @@
 //! A small server on a port of its own, and clients that speak HTTP by hand.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -9,9 +11,12 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
+use firsthop_service::gate::{AddressBound, Gate};
+use firsthop_service::refusals::Refusal;
 use firsthop_service::server::{self, Limits, Peer};
+use firsthop_shared::address::Networks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -34,6 +39,7 @@ const BODY_MAX: usize = 1_000;
 
 struct Served {
     address: SocketAddr,
+    gate: Arc<Gate>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -54,6 +60,10 @@ async fn echo(body: Body) -> Result<Vec<u8>, (StatusCode, String)> {
 
 impl Served {
     async fn start(limits: Limits) -> Self {
+        Self::start_behind(Arc::default(), limits).await
+    }
+
+    async fn start_behind(gate: Arc<Gate>, limits: Limits) -> Self {
         let routes =
             Router::new()
                 .route("/", get(|| async { "here\n" }))
@@ -73,9 +83,14 @@ impl Served {
             .expect("a free port");
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
-        let serving = tokio::spawn(server::serve(listeners, routes, limits, stopping));
+        let plain = |stream| std::future::ready(Ok(stream));
+        let at = Arc::clone(&gate);
+        let serving = tokio::spawn(server::serve_after(
+            plain, listeners, routes, limits, at, stopping,
+        ));
         Self {
             address,
+            gate,
             stop,
             serving,
         }
@@ -162,6 +177,53 @@ async fn more_connections_than_the_bound_wait_and_are_served_later() {
 }
 
 #[tokio::test]
+async fn an_address_above_its_bound_is_closed_and_others_are_served() {
+    let bound = |but_for| AddressBound {
+        connections: NonZeroUsize::new(2).expect("not zero"),
+        but_for: Networks::parse(but_for).expect("networks"),
+    };
+    let gate = Gate::new(Some(bound("")), Arc::default());
+    let served = Served::start_behind(gate, AMPLE).await;
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut first = served.send(request).await;
+    let mut second = served.send(request).await;
+    response(&mut first, "here\n").await;
+    response(&mut second, "here\n").await;
+    let mut third = TcpStream::connect(served.address).await.expect("connected");
+    assert_eq!(rest(&mut third).await, "");
+    assert_eq!(served.gate.refusals().of(Refusal::Address), 1);
+    let other = TcpSocket::new_v4().expect("a socket");
+    let from = SocketAddr::from(([127, 0, 0, 2], 0));
+    other.bind(from).expect("an address of loopback");
+    let mut other = other.connect(served.address).await.expect("connected");
+    other.write_all(request.as_bytes()).await.expect("sent");
+    response(&mut other, "here\n").await;
+    // The server notices the end of a connection on its own time.
+    drop(first);
+    let again = async {
+        loop {
+            let mut next = TcpStream::connect(served.address).await.expect("connected");
+            let asked = next.write_all(request.as_bytes()).await;
+            let mut space = [0; 1];
+            if asked.is_ok() && next.read(&mut space).await.is_ok_and(|count| count == 1) {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, again).await.expect("room in time");
+
+    let gate = Gate::new(Some(bound("127.0.0.1")), Arc::default());
+    let served = Served::start_behind(gate, AMPLE).await;
+    let mut many = Vec::new();
+    for _ in 0..10 {
+        let mut one = served.send(request).await;
+        response(&mut one, "here\n").await;
+        many.push(one);
+    }
+    assert_eq!(served.gate.refusals().of(Refusal::Address), 0);
+}
+
+#[tokio::test]
 async fn a_huge_content_length_is_refused_at_once_and_the_connection_closed() {
     let served = Served::start(AMPLE).await;
     for (method, path) in [("POST", "/echo"), ("GET", "/"), ("POST", "/no")] {
@@ -224,6 +286,55 @@ async fn a_refusal_before_the_body_was_read_closes_and_one_after_it_does_not() {
         !text.contains("connection: close"),
         "nothing was left unread: {text}"
     );
+}
+
+#[tokio::test]
+async fn what_is_no_request_gets_a_bare_status_is_closed_and_counted() {
+    let served = Served::start(AMPLE).await;
+    let long = "x".repeat(70_000);
+    // Its client is heard out, so that the refusal is not lost in a reset.
+    let wide = format!("x-long: {long}\r\n").repeat(8);
+    for (sent, status, why) in [
+        ("nonsense\r\n\r\n".to_owned(), "400", Refusal::Malformed),
+        (
+            "GET / HTTP/1.1\r\nno header\r\n\r\n".to_owned(),
+            "400",
+            Refusal::Malformed,
+        ),
+        (
+            format!("GET /{long} HTTP/1.1\r\n\r\n"),
+            "414",
+            Refusal::HeadTooLarge,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(257)),
+            "431",
+            Refusal::HeadTooLarge,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{wide}"),
+            "431",
+            Refusal::HeadTooLarge,
+        ),
+    ] {
+        let before = served.gate.refusals().of(why);
+        let mut stream = served.send(&sent).await;
+        let text = rest(&mut stream).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
+        assert!(text.ends_with("\r\n\r\n"), "there is no body: {text}");
+        assert_eq!(served.gate.refusals().of(why), before + 1, "{text}");
+    }
+    // HTTP/2 without TLS is not answered in a language that its client does not speak.
+    let mut second = served.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert_eq!(rest(&mut second).await, "");
+    assert_eq!(served.gate.refusals().of(Refusal::Malformed), 3);
+    // Who sends nothing, or leaves in the middle of a head, has done nothing wrong.
+    for sent in ["", "GET / HTTP/1.1\r\nhost"] {
+        let mut gone = served.send(sent).await;
+        gone.shutdown().await.expect("shut down");
+        rest(&mut gone).await;
+    }
+    assert_eq!(served.gate.refusals().of(Refusal::Malformed), 3);
 }
 
 #[tokio::test]
@@ -338,6 +449,7 @@ async fn a_handshake_that_never_ends_is_cut_off_and_keeps_no_stop() {
             listeners,
             Router::new(),
             limits,
+            Arc::default(),
             stopping,
         ));
         let mut stream = TcpStream::connect(address).await.expect("connected");

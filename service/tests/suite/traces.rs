@@ -55,15 +55,8 @@ fn open(endpoint: &str) -> (Tracer, Exporter, Arc<Counts>) {
 
 fn span(place: Place) -> Span {
     let now = Instant::now();
-    Span {
-        place,
-        name: "one",
-        kind: SpanKind::Server,
-        from: now - Duration::from_millis(250),
-        to: now,
-        attributes: vec![KeyValue::new("firsthop.session", 7)],
-        failed: None,
-    }
+    let times = (now - Duration::from_millis(250), now);
+    Span::new(place, "one", SpanKind::Server, times).about([KeyValue::new("firsthop.session", 7)])
 }
 
 fn spans(request: &ExportTraceServiceRequest) -> Vec<Received> {

@@ -160,6 +160,63 @@ async fn a_huge_content_length_gets_413_at_once_that_any_origin_may_read() {
 }
 
 #[tokio::test]
+async fn a_head_above_the_bounds_is_told_what_to_leave_out() {
+    let stage = Stage::new();
+    let front = stage.front(&[]).await;
+    let url = format!("/healthz?{}", "x".repeat(10_000));
+    let told_url = told(front.get(&url).await).await;
+    assert_eq!(
+        (told_url.status, told_url.code.as_str()),
+        (414, "url_too_long")
+    );
+    assert_eq!(told_url.param.as_deref(), Some("url"));
+    assert!(
+        told_url.message.contains("at most 8192"),
+        "{}",
+        told_url.message
+    );
+
+    let cookie = "c".repeat(70_000);
+    let large = front.post(CALLS).header("cookie", cookie);
+    let many = (0..120).fold(front.post(CALLS), |request, _| {
+        request.header("x-many", "1")
+    });
+    for (request, part) in [(large, "cookies"), (many, "at most 100")] {
+        let told = told(
+            request
+                .bearer_auth(KEY)
+                .body(OFFER)
+                .send()
+                .await
+                .expect("a response"),
+        )
+        .await;
+        assert_eq!(
+            (told.status, told.code.as_str()),
+            (431, "headers_too_large")
+        );
+        assert_eq!(told.param.as_deref(), Some("headers"));
+        assert!(told.message.contains(part), "{}", told.message);
+        assert_eq!(told.headers["access-control-allow-origin"], "*");
+        assert!(told.headers.contains_key("x-request-id"));
+    }
+    let text = front.door.metrics.text();
+    let line = format!("requests_total{{route=\"{CALLS}\",status=\"431\"}} 2");
+    assert!(text.contains(&line), "{text}");
+}
+
+#[tokio::test]
+async fn what_is_no_request_gets_400_and_is_counted() {
+    let stage = Stage::new();
+    let front = stage.front(&[]).await;
+    let text = exchange(&front, "POST /v1 realtime HTTP/1.1\r\n\r\n").await;
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    let line = "connections_refused_total{reason=\"malformed\"} 1";
+    let text = front.door.metrics.text();
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test]
 async fn a_slow_head_or_body_is_cut_off() {
     let stage = Stage::new();
     let front = stage.front(&[]).await;
