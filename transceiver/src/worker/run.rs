@@ -156,7 +156,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         match receive(&socket, &mut batch) {
             Ok(count) => {
                 let now = Instant::now();
-                for (from, bytes) in batch.datagrams() {
+                for (from, bytes) in batch.take() {
                     core.datagram(from, bytes, now);
                     if core.egress().is_full() {
                         flush(&mut core, &socket);
@@ -262,8 +262,16 @@ mod tests {
     use super::*;
     use crate::dtls::Identity;
 
+    /// Who speaks to a worker besides its socket.
+    type Others = (
+        mpsc::Sender<Command>,
+        mpsc::UnboundedSender<SessionId>,
+        watch::Sender<Shared>,
+        watch::Sender<Option<Instant>>,
+    );
+
     /// A worker without sessions, and who ends it.
-    fn worker(socket: UdpSocket) -> (Worker, watch::Sender<bool>, impl Sized) {
+    fn worker(socket: UdpSocket) -> (Worker, watch::Sender<bool>, Others) {
         socket.set_nonblocking(true).expect("not blocking");
         let settings = CoreSettings {
             shard: ShardId(0),
@@ -332,6 +340,30 @@ mod tests {
             }
         };
         ended.expect("a good end");
+    }
+
+    #[tokio::test]
+    async fn a_datagram_is_handled_once_however_many_turns_follow() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = socket.local_addr().expect("an address");
+        let (worker, _stop, (_commands, wakes, _keys, _drain)) = worker(socket);
+        let stats = Arc::clone(&worker.stats);
+        let woken = Arc::new(Woken::default());
+        let mut running = pin!(run(worker));
+        assert!(woken.look(running.as_mut()).is_pending());
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        sender.send_to(b"none of ours", to).expect("sent");
+        while stats.datagrams_in.load(Relaxed) == 0 {
+            woken.told.notified().await;
+            assert!(woken.look(running.as_mut()).is_pending());
+        }
+        for _ in 0..5 {
+            // A turn that has nothing to do with the socket.
+            wakes.send(SessionId(7)).expect("a worker");
+            woken.told.notified().await;
+            assert!(woken.look(running.as_mut()).is_pending());
+        }
+        assert_eq!(stats.datagrams_in.load(Relaxed), 1);
     }
 
     #[test]
