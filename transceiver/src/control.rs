@@ -3,6 +3,10 @@
 //! The messages are [`firsthop_shared::control`]'s. The server owns no session: a command goes to the session's worker by a
 //! bounded channel, and a full channel is told as 503.
 
+mod ask;
+mod named;
+mod refusal;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,27 +22,28 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
 use firsthop_service::traces::Tracer;
-use firsthop_shared::address::{ClusterId, IngressId, OwnerAddr, Restart, SessionId, ShardId};
+use firsthop_shared::address::{ClusterId, OwnerAddr, Restart, SessionId, ShardId};
 use firsthop_shared::control::{
-    ControlCode, ControlError, CreateRequest, CreateResponse, DEBUG_PATH, EVENTS_SEGMENT,
-    RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
+    ControlCode, CreateRequest, CreateResponse, DEBUG_PATH, EVENTS_SEGMENT, RestartRequest,
+    RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo, ShardStatus, Status,
 };
-use firsthop_shared::limits::INGRESSES_PER_ANSWER_MAX;
-use firsthop_shared::token::{self, Route, Ufrag};
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use tokio::time::timeout;
 
 use crate::debug;
 use crate::limits;
 use crate::metrics::Metrics;
-use crate::session::{Advertised, Credentials};
 use crate::sideband;
 use crate::traces::CallTrace;
 use crate::worker::{
     Command, CreateSpec, Directory, Endings, RestartBy, RestartSpec, Shared, WorkerStats,
 };
+
+use refusal::too_large;
+
+pub(crate) use ask::{submit, wait};
+pub(crate) use refusal::{Refusal, unknown_session};
 
 /// One worker, as the control server sees it.
 #[derive(Clone, Debug)]
@@ -119,29 +124,6 @@ pub fn router(control: Arc<Control>) -> Router {
     })
 }
 
-/// A refusal as a response.
-pub(crate) struct Refusal(ControlError);
-
-impl Refusal {
-    pub(crate) fn new(code: ControlCode, message: impl Into<String>) -> Self {
-        Self(ControlError::new(code, message))
-    }
-}
-
-impl From<ControlError> for Refusal {
-    fn from(error: ControlError) -> Self {
-        Self(error)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let status =
-            StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, axum::Json(self.0)).into_response()
-    }
-}
-
 async fn authorize(
     State(control): State<Arc<Control>>,
     request: Request,
@@ -160,13 +142,6 @@ async fn authorize(
         ));
     }
     Ok(next.run(request).await)
-}
-
-fn too_large(max: usize) -> Refusal {
-    Refusal::new(
-        ControlCode::TooLarge,
-        format!("a body has at most {max} bytes"),
-    )
 }
 
 async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
@@ -366,108 +341,6 @@ async fn metrics(State(control): State<Arc<Control>>) -> Response {
             ([(header::CONTENT_TYPE, kind)], page).into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
-impl Control {
-    pub(crate) fn worker(&self, shard: ShardId) -> Result<&WorkerHandle, Refusal> {
-        self.workers.get(usize::from(shard.0)).ok_or_else(|| {
-            Refusal::new(
-                ControlCode::NoSuchShard,
-                format!("there are {} workers", self.workers.len()),
-            )
-        })
-    }
-
-    pub(crate) fn find(&self, id: &str) -> Result<(SessionId, ShardId), Refusal> {
-        let id = SessionId(id.parse().map_err(|_| unknown_session())?);
-        let shard = self.directory.shard_of(id).ok_or_else(unknown_session)?;
-        Ok((id, shard))
-    }
-
-    /// Opens the ufrag, and checks that it is for this owner and this session: a relay will believe it.
-    fn credentials(
-        &self,
-        ufrag: &str,
-        session: SessionId,
-        shard: ShardId,
-        restart: Restart,
-    ) -> Result<Credentials, Refusal> {
-        let bad = |message: String| Refusal::new(ControlCode::BadUfrag, message);
-        let keyring = Arc::clone(&self.shared.borrow().keyring);
-        let ufrag = Ufrag::parse(ufrag).map_err(|e| bad(e.to_string()))?;
-        let route = token::open(&keyring, ufrag.as_bytes()).map_err(|e| bad(e.to_string()))?;
-        let ours = Route {
-            cluster: self.cluster,
-            owner: self.owner,
-            shard,
-            restart,
-            session,
-        };
-        if route != ours {
-            return Err(bad(format!(
-                "the ufrag is for session {} at {} shard {} restart {} of cluster {}, not for session {session} at {} \
-                 shard {shard} restart {restart} of cluster {}",
-                route.session,
-                route.owner,
-                route.shard,
-                route.restart,
-                route.cluster,
-                self.owner,
-                self.cluster,
-            )));
-        }
-        let password =
-            token::ice_password(&keyring, ufrag.as_bytes()).map_err(|e| bad(e.to_string()))?;
-        Ok(Credentials { ufrag, password })
-    }
-
-    fn advertised(&self, ids: &[u8]) -> Result<Vec<Advertised>, Refusal> {
-        let bad = |message: String| Refusal::new(ControlCode::BadRequest, message);
-        let fleet = Arc::clone(&self.shared.borrow().fleet);
-        let mut advertised = Vec::new();
-        for id in ids {
-            let ingress = IngressId(*id);
-            let entry = fleet
-                .ingress(ingress)
-                .ok_or_else(|| bad(format!("ingress {id} is not in the fleet file")))?;
-            advertised.extend(
-                entry
-                    .addresses()
-                    .map(|address| Advertised { ingress, address }),
-            );
-        }
-        if advertised.is_empty() || advertised.len() > INGRESSES_PER_ANSWER_MAX {
-            return Err(bad(format!(
-                "an answer advertises 1 to {INGRESSES_PER_ANSWER_MAX} addresses, not {}",
-                advertised.len()
-            )));
-        }
-        Ok(advertised)
-    }
-}
-
-pub(crate) fn unknown_session() -> Refusal {
-    Refusal::new(ControlCode::UnknownSession, "there is no such session")
-}
-
-pub(crate) fn submit(worker: &WorkerHandle, command: Command) -> Result<(), Refusal> {
-    worker.commands.try_send(command).map_err(|error| {
-        let message = match error {
-            mpsc::error::TrySendError::Full(_) => "the worker has too many commands waiting",
-            mpsc::error::TrySendError::Closed(_) => "the worker has stopped",
-        };
-        Refusal::new(ControlCode::Full, message)
-    })
-}
-
-pub(crate) async fn wait<T>(result: oneshot::Receiver<T>) -> Result<T, Refusal> {
-    match timeout(limits::CONTROL_TIMEOUT, result).await {
-        Ok(Ok(value)) => Ok(value),
-        _ => Err(Refusal::new(
-            ControlCode::Internal,
-            "the worker did not answer in time",
-        )),
     }
 }
 

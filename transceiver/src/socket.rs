@@ -203,12 +203,13 @@ impl ReceiveBatch {
         Ok(count)
     }
 
-    /// The datagrams of the last batch, with their senders.
-    pub fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        self.received
-            .iter()
-            .zip(self.buffers.chunks_exact(Self::ROOM))
-            .map(|((from, length), buffer)| (*from, &buffer[..(*length).min(buffer.len())]))
+    /// Gives the datagrams of the last batch, with their senders, once: a turn that looks at no socket finds none of the turn before.
+    pub fn take(&mut self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let Self { buffers, received } = self;
+        received
+            .drain(..)
+            .zip(buffers.chunks_exact(Self::ROOM))
+            .map(|((from, length), buffer)| (from, &buffer[..length.min(buffer.len())]))
     }
 }
 
@@ -348,7 +349,7 @@ mod tests {
             let mut count = 0;
             while count < 50 {
                 count += receive(socket, &mut batch);
-                for (from, datagram) in batch.datagrams() {
+                for (from, datagram) in batch.take() {
                     assert_eq!(usize::from(datagram[3]), shard);
                     assert_eq!(from, sender.local_addr().expect("an address"));
                 }
@@ -370,7 +371,7 @@ mod tests {
         let mut batch = ReceiveBatch::default();
         while received.len() < 150 {
             receive(&sockets[0], &mut batch);
-            received.extend(batch.datagrams().map(|(_, bytes)| bytes.to_vec()));
+            received.extend(batch.take().map(|(_, bytes)| bytes.to_vec()));
         }
         assert_eq!(received, datagrams);
         assert_eq!(kernel_drops(sockets[0].as_raw_fd()), Some(0));
@@ -402,7 +403,7 @@ mod tests {
             receive(&sockets[0], &mut batch);
             received.extend(
                 batch
-                    .datagrams()
+                    .take()
                     .map(|(_, bytes)| u32::from_be_bytes(bytes.try_into().expect("four bytes"))),
             );
         }
@@ -428,7 +429,7 @@ mod tests {
         sender.send_to(b"FH\x01\x00", to).expect("sent");
         let mut batch = ReceiveBatch::default();
         receive(&sockets[0], &mut batch);
-        let (from, bytes) = batch.datagrams().next().expect("one");
+        let (from, bytes) = batch.take().next().expect("one");
         assert_eq!(
             (from, bytes),
             (sender.local_addr().expect("an address"), &b"FH\x01\x00"[..])

@@ -13,8 +13,10 @@ mod early;
 mod engine;
 mod negotiate;
 mod quality;
+mod receive;
 mod report;
 mod sidebands;
+mod summary;
 mod voice;
 
 use std::net::SocketAddr;
@@ -22,26 +24,23 @@ use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId, SessionId};
 use firsthop_shared::control::CallKind;
-use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_shared::token::{IcePassword, Ufrag};
 use str0m::crypto::dtls::SrtpProfile;
-use str0m::net::{Protocol, Receive};
 use str0m::{IceCreds, Input, Rtc};
 
-use crate::audio::{BackendEnd, BackendReport, Codec, ConversationCounters, OpusMode};
+use crate::audio::{BackendEnd, Codec, OpusMode};
 use crate::bucket::Bucket;
 use crate::channel::Channel;
 use crate::hello::Hello;
-use crate::hops::{Destination, PathIndex, PathKey, Paths};
+use crate::hops::{Destination, PathKey, Paths};
 use crate::idle::Idle;
-use crate::life::{EndReason, Life, Limit, LimitStep, SetUp, State};
+use crate::life::{EndReason, Life, Limit, LimitStep, State};
 use crate::limits;
-use crate::proof::{Checks, Meaning};
+use crate::proof::Checks;
 use crate::reason::{Drops, Reason};
 use crate::sdp::Offer;
-use crate::traces::SetUpTimes;
 
-use early::{Early, alert_in_the_clear};
+use early::Early;
 use quality::Quality;
 use voice::Voice;
 
@@ -49,6 +48,7 @@ pub use quality::{LastReport, QualitySummary};
 pub use report::{PathReport, SessionReport};
 pub(crate) use sidebands::Sidebands;
 pub use sidebands::{Sideband, SidebandEnd, SidebandId};
+pub use summary::{LifeSummary, Summary};
 
 /// An ingress point as a session knows it: an address that its answer advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,174 +190,7 @@ pub struct Session {
     pub(crate) panics_in: &'static [&'static str],
 }
 
-/// What a session was, for the log line at its end.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Summary {
-    /// How long it lived, and its setup times.
-    pub life: LifeSummary,
-    /// How often media moved to another path.
-    pub moves: u32,
-    /// How many ICE restarts there were.
-    pub restarts: u64,
-    /// How many packets and messages were dropped.
-    pub drops: u64,
-    /// What happened to the audio.
-    pub audio: ConversationCounters,
-    /// What RTCP said of the path.
-    pub quality: QualitySummary,
-    /// Packets in a hundred that the encoder expected to be lost, at the end.
-    pub expected_loss: u8,
-    /// What the backend has to tell of its server.
-    pub backend: BackendReport,
-}
-
-/// Times of a session, in milliseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LifeSummary {
-    /// From answer to end.
-    pub duration_ms: u64,
-    /// When it reached each phase of its set-up.
-    pub setup: SetUp,
-    /// How often the client was lost for a while.
-    pub interruptions: u32,
-}
-
 impl Session {
-    /// Takes a packet of the client's.
-    pub fn receive(&mut self, from: Arrival, packet: &[u8], now: Instant, out: &mut Outbox) {
-        #[cfg(test)]
-        self.fault("receive");
-        if let Err(reason) = self.try_receive(from, packet, now, out) {
-            self.drop_one(reason, out);
-        }
-    }
-
-    fn try_receive(
-        &mut self,
-        from: Arrival,
-        packet: &[u8],
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(), Reason> {
-        if self.life.state() == State::Ended {
-            return Err(Reason::Ended);
-        }
-        let destination = self
-            .advertised
-            .iter()
-            .find(|a| a.ingress == from.ingress && a.address.is_ipv6() == from.client.is_ipv6())
-            .map(|a| a.address)
-            .ok_or(Reason::UnknownIngress)?;
-        let key = PathKey {
-            client: from.client,
-            ingress: from.ingress,
-            tcp: from.tcp,
-        };
-        let known = self.paths.arrived(&key, from.hop, from.handle);
-        let path = match classify(packet) {
-            PacketClass::Stun => {
-                let path = self.receive_stun(known, &key, from, packet, now)?;
-                out.closes.extend(self.paths.take_evicted());
-                path
-            }
-            class @ (PacketClass::Dtls | PacketClass::Rtp) => {
-                let path = known.ok_or(Reason::Unvalidated)?;
-                let connecting = self.life.connected_at().is_none();
-                if connecting && class == PacketClass::Dtls && alert_in_the_clear(packet) {
-                    return Err(Reason::ClearAlert);
-                }
-                if !self.paths.is_validated(path) {
-                    return match class {
-                        PacketClass::Dtls if connecting => self.early.hold(key, packet),
-                        _ => Err(Reason::Unvalidated),
-                    };
-                }
-                if class == PacketClass::Rtp {
-                    // The engine keeps each report until it sums them up, and does that only once we have sent something.
-                    if is_rtcp(packet) && !(self.voice.takes_reports() && self.rtcp.take(1, now)) {
-                        return Err(Reason::RtcpRate);
-                    }
-                    self.voice.announce(&mut self.rtc, packet);
-                }
-                path
-            }
-            PacketClass::Empty | PacketClass::Other => return Err(Reason::NotWebrtc),
-        };
-        self.input(path, &key, destination, packet, now, out)?;
-        if self.paths.is_validated(path) {
-            for held in self.early.release(&key) {
-                self.input(path, &key, destination, &held, now, out)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives the engine a packet that has passed every check.
-    fn input(
-        &mut self,
-        path: PathIndex,
-        key: &PathKey,
-        destination: SocketAddr,
-        packet: &[u8],
-        now: Instant,
-        out: &mut Outbox,
-    ) -> Result<(), Reason> {
-        let protocol = if key.tcp {
-            Protocol::Tcp
-        } else {
-            Protocol::Udp
-        };
-        let received = Receive::new(protocol, key.client.get(), destination, packet)
-            .map_err(|_| Reason::Unparsable)?;
-        self.feed(Input::Receive(now, received), Some(path), now, out);
-        Ok(())
-    }
-
-    /// Judges a STUN message, and keeps what it proves.
-    fn receive_stun(
-        &mut self,
-        known: Option<PathIndex>,
-        key: &PathKey,
-        from: Arrival,
-        packet: &[u8],
-        now: Instant,
-    ) -> Result<PathIndex, Reason> {
-        let local = (
-            self.credentials.ufrag.as_bytes(),
-            self.credentials.password.as_bytes(),
-        );
-        let remote = (self.remote.0.as_bytes(), self.remote.1.as_bytes());
-        match self.checks.judge(packet, key, local, remote)? {
-            Meaning::Request { nominates } => {
-                let path = match known {
-                    Some(path) => path,
-                    None => self
-                        .paths
-                        .admit(*key, from.hop, from.handle, now)
-                        .ok_or(Reason::TooManyPaths)?,
-                };
-                self.life.checked(now);
-                self.paths.requested(path, nominates, now);
-                if self.hello.begin(now) {
-                    self.hello_to = Some(*key);
-                }
-                Ok(path)
-            }
-            Meaning::Proof => {
-                // A path may have made room between the check and its answer.
-                let path = known.ok_or(Reason::StunUnmatched)?;
-                self.life.answered(now);
-                self.paths.answered(path, now);
-                // What is repeated goes where the client is known to be.
-                if self.hello_to.is_some() {
-                    self.hello_to = Some(*key);
-                }
-                Ok(path)
-            }
-            Meaning::Refusal => known.ok_or(Reason::StunUnmatched),
-        }
-    }
-
     /// Does what is due at `now`. Call when [`Session::deadline`] has come; earlier does no harm.
     pub fn timeout(&mut self, now: Instant, out: &mut Outbox) {
         self.life.poll(now);
@@ -514,40 +347,6 @@ impl Session {
         self.paths.all()
     }
 
-    /// What it was, for the log.
-    #[must_use]
-    pub fn summary(&self, now: Instant) -> Summary {
-        #[cfg(test)]
-        self.fault("summary");
-        let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        Summary {
-            life: LifeSummary {
-                duration_ms: ms(self.life.duration(now)),
-                setup: self.life.setup(),
-                interruptions: self.life.interruptions(),
-            },
-            moves: self.paths.moves(),
-            restarts: self.answers.saturating_sub(1),
-            drops: self.drops,
-            audio: self.voice.counters(),
-            quality: self.quality.summary(),
-            expected_loss: self.voice.expected_loss(),
-            backend: self.voice.backend_report(),
-        }
-    }
-
-    /// How far its set-up has come.
-    #[must_use]
-    pub fn set_up_times(&self) -> SetUpTimes {
-        SetUpTimes {
-            answered: self.life.answered_at(),
-            phases: self.life.phases(),
-            has_channel: self.channel.is_offered(),
-            backend: self.voice.backend_report(),
-            ended: self.life.end_reason(),
-        }
-    }
-
     /// The client is to hear of the end of its backend before the end of its session.
     fn backend_ended(&mut self, why: BackendEnd, now: Instant) {
         let reason = match why {
@@ -568,9 +367,4 @@ impl Session {
         self.drops += 1;
         out.drops.count(reason);
     }
-}
-
-/// Tells RTCP from RTP on one port (RFC 5761 section 4).
-fn is_rtcp(packet: &[u8]) -> bool {
-    matches!(packet, [_, 192..=223, ..])
 }

@@ -12,6 +12,7 @@ mod endings;
 mod farewell;
 mod run;
 mod stats;
+mod wait;
 
 pub use call_times::{CallTimes, SharedCallTimes, encode as encode_call_times};
 pub use command::{Command, CreateSpec, Directory, RestartBy, RestartSpec};

@@ -1,23 +1,21 @@
 //! A worker's thread: a single-threaded runtime, pinned, that feeds the core in bounded turns.
 
-use std::future::{Future as _, poll_fn};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use firsthop_shared::address::{Hop, SessionId};
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Sleep;
 
 use super::command::Command;
 use super::core::{Core, Shared};
 use super::stats::WorkerStats;
+use super::wait::{Wake, changes, look, wait};
 use crate::limits;
 use crate::reason::Reason;
 use crate::socket::{self, ReceiveBatch};
@@ -91,20 +89,6 @@ fn watched(
     Ok(())
 }
 
-/// What woke the worker.
-#[derive(Debug)]
-enum Wake {
-    Socket,
-    Timer,
-    /// One of the three that [`look`] tells apart.
-    Change,
-    Command(Option<Command>),
-    Shared,
-    Backend(SessionId),
-    Drain,
-    Stop,
-}
-
 async fn run(worker: Worker) -> std::io::Result<()> {
     let Worker {
         mut core,
@@ -172,7 +156,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         match receive(&socket, &mut batch) {
             Ok(count) => {
                 let now = Instant::now();
-                for (from, bytes) in batch.datagrams() {
+                for (from, bytes) in batch.take() {
                     core.datagram(from, bytes, now);
                     if core.egress().is_full() {
                         flush(&mut core, &socket);
@@ -246,88 +230,6 @@ fn take_wakes(
     false
 }
 
-/// What a worker that never waits has to see all the same: the end, a drain, and new keys.
-fn look(
-    shared: &watch::Receiver<Shared>,
-    drain: &watch::Receiver<Option<Instant>>,
-    stop: &watch::Receiver<bool>,
-) -> Wake {
-    // A closed channel means that the main thread has gone.
-    if *stop.borrow() || stop.has_changed().is_err() {
-        Wake::Stop
-    } else if shared.has_changed().unwrap_or(false) {
-        Wake::Shared
-    } else if drain.has_changed().unwrap_or(false) {
-        Wake::Drain
-    } else {
-        Wake::Socket
-    }
-}
-
-/// Waits until there is something to do.
-///
-/// What it waits with lives as long as the worker: a turn may be for one packet, and to make and register all this anew costs more.
-async fn wait(
-    deadline: Option<Instant>,
-    mut sleep: Pin<&mut Sleep>,
-    socket: &tokio::net::UdpSocket,
-    (changes, commands, wakes): (
-        &mut mpsc::Receiver<()>,
-        &mut mpsc::Receiver<Command>,
-        &mut mpsc::UnboundedReceiver<SessionId>,
-    ),
-) -> Wake {
-    poll_fn(|cx| {
-        if changes.poll_recv(cx).is_ready() {
-            return Poll::Ready(Wake::Change);
-        }
-        if let Some(at) = deadline.map(Into::into) {
-            if sleep.deadline() != at {
-                sleep.as_mut().reset(at);
-            }
-            if sleep.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Wake::Timer);
-            }
-        }
-        if !commands.is_closed()
-            && let Poll::Ready(command) = commands.poll_recv(cx)
-        {
-            return Poll::Ready(Wake::Command(command));
-        }
-        if let Poll::Ready(Some(session)) = wakes.poll_recv(cx) {
-            return Poll::Ready(Wake::Backend(session));
-        }
-        socket.poll_recv_ready(cx).map(|_| Wake::Socket)
-    })
-    .await
-}
-
-/// Tells of new keys and fleets, of a drain and of the end, by an empty message: [`look`] says which it was.
-///
-/// They are rare, and to look for each in every turn is not cheap: a task of its own waits for them.
-fn changes(
-    mut shared: watch::Receiver<Shared>,
-    mut drain: watch::Receiver<Option<Instant>>,
-    mut stop: watch::Receiver<bool>,
-) -> mpsc::Receiver<()> {
-    let (tell, changes) = mpsc::channel(1);
-    tokio::spawn(async move {
-        let mut stops = false;
-        while !stops {
-            tokio::select! {
-                // A closed channel means that the main thread has gone.
-                _ = stop.wait_for(|stop| *stop) => stops = true,
-                Ok(()) = shared.changed() => {}
-                Ok(()) = drain.changed() => {}
-            }
-            if tell.send(()).await.is_err() {
-                return;
-            }
-        }
-    });
-    changes
-}
-
 fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
     let mut sent = socket::Sent::default();
     core.flush(|datagrams| {
@@ -350,44 +252,118 @@ fn publish(core: &mut Core, stats: &WorkerStats) {
 
 #[cfg(test)]
 mod tests {
-    use firsthop_shared::fleet::Fleet;
-    use firsthop_shared::keyring::{DataKeyring, Masters};
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::task::Poll;
 
+    use firsthop_shared::address::{Networks, ShardId};
+
+    use super::super::core::CoreSettings;
+    use super::super::wait::tests::{Woken, rounds, shared};
     use super::*;
+    use crate::dtls::Identity;
 
-    fn shared() -> Shared {
-        let keyring = DataKeyring::parse(&Masters::new([1; 32]).data_toml());
-        let fleet = Fleet::parse(
-            "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"203.0.113.10:3478\"\n",
-        );
-        Shared {
-            keyring: Arc::new(keyring.expect("a keyring")),
-            fleet: Arc::new(fleet.expect("a fleet")),
+    /// Who speaks to a worker besides its socket.
+    type Others = (
+        mpsc::Sender<Command>,
+        mpsc::UnboundedSender<SessionId>,
+        watch::Sender<Shared>,
+        watch::Sender<Option<Instant>>,
+    );
+
+    /// A worker without sessions, and who ends it.
+    fn worker(socket: UdpSocket) -> (Worker, watch::Sender<bool>, Others) {
+        socket.set_nonblocking(true).expect("not blocking");
+        let settings = CoreSettings {
+            shard: ShardId(0),
+            capacity: 1,
+            networks: Networks::parse("127.0.0.0/8").expect("networks"),
+            lifetimes: Default::default(),
+            opus: Default::default(),
+            directory: Default::default(),
+            endings: Default::default(),
+            epoch: Instant::now(),
+        };
+        let identity = Identity::process().expect("an identity");
+        let (to_commands, commands) = mpsc::channel(1);
+        let (to_wakes, wakes) = mpsc::unbounded_channel();
+        let (keys, shared_now) = watch::channel(shared());
+        let (drain, drained) = watch::channel(None);
+        let (stop, stopped) = watch::channel(false);
+        let worker = Worker {
+            core: Core::new(settings, shared(), identity, || 42),
+            socket,
+            commands,
+            shared: shared_now,
+            wakes,
+            connections: mpsc::channel(1).1,
+            drain: drained,
+            stop: stopped,
+            stats: Arc::default(),
+            cpu: None,
+        };
+        (worker, stop, (to_commands, to_wakes, keys, drain))
+    }
+
+    #[tokio::test]
+    async fn a_worker_takes_a_turn_for_what_comes_and_none_for_nothing() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = socket.local_addr().expect("an address");
+        let (worker, stop, _others) = worker(socket);
+        let stats = Arc::clone(&worker.stats);
+        let woken = Arc::new(Woken::default());
+        let mut running = pin!(run(worker));
+        assert!(woken.look(running.as_mut()).is_pending());
+        rounds().await;
+        assert_eq!(woken.count(), 0, "nothing has come");
+
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        for sent in 1..=5 {
+            sender.send_to(b"none of ours", to).expect("sent");
+            while stats.datagrams_in.load(Relaxed) < sent {
+                woken.told.notified().await;
+                assert!(woken.look(running.as_mut()).is_pending());
+            }
+            // What the wake left to do is done: the worker waits.
+            rounds().await;
+            let wakes = woken.count();
+            assert!(woken.look(running.as_mut()).is_pending());
+            rounds().await;
+            assert_eq!(woken.count(), wakes, "nothing more has come");
         }
-    }
+        assert!(woken.count() <= 10, "{} wakes for five", woken.count());
 
-    #[test]
-    fn a_worker_that_never_waits_sees_new_keys_a_drain_and_the_stop() {
-        let (keys, keys_now) = watch::channel(shared());
-        let (drain, mut drained) = watch::channel(None);
-        let (stop, stopped) = watch::channel(false);
-        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Socket));
-        drain.send_replace(Some(Instant::now()));
-        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Drain));
-        drained.borrow_and_update();
-        keys.send_replace(shared());
-        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Shared));
         stop.send_replace(true);
-        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
+        let ended = loop {
+            woken.told.notified().await;
+            if let Poll::Ready(ended) = woken.look(running.as_mut()) {
+                break ended;
+            }
+        };
+        ended.expect("a good end");
     }
 
-    #[test]
-    fn a_worker_that_never_waits_stops_when_the_main_thread_has_gone() {
-        let (_keys, keys_now) = watch::channel(shared());
-        let (_drain, drained) = watch::channel(None);
-        let (stop, stopped) = watch::channel(false);
-        drop(stop);
-        assert!(matches!(look(&keys_now, &drained, &stopped), Wake::Stop));
+    #[tokio::test]
+    async fn a_datagram_is_handled_once_however_many_turns_follow() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let to = socket.local_addr().expect("an address");
+        let (worker, _stop, (_commands, wakes, _keys, _drain)) = worker(socket);
+        let stats = Arc::clone(&worker.stats);
+        let woken = Arc::new(Woken::default());
+        let mut running = pin!(run(worker));
+        assert!(woken.look(running.as_mut()).is_pending());
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        sender.send_to(b"none of ours", to).expect("sent");
+        while stats.datagrams_in.load(Relaxed) == 0 {
+            woken.told.notified().await;
+            assert!(woken.look(running.as_mut()).is_pending());
+        }
+        for _ in 0..5 {
+            // A turn that has nothing to do with the socket.
+            wakes.send(SessionId(7)).expect("a worker");
+            woken.told.notified().await;
+            assert!(woken.look(running.as_mut()).is_pending());
+        }
+        assert_eq!(stats.datagrams_in.load(Relaxed), 1);
     }
 
     #[test]

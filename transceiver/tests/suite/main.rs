@@ -14,6 +14,7 @@ mod golden;
 mod hostile;
 mod lifetimes;
 mod loopback;
+mod moving;
 mod offers;
 mod peer;
 mod quality;

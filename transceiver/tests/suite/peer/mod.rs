@@ -4,73 +4,38 @@
 //! side. Both directions take [`LATENCY`].
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use firsthop_shared::address::{
-    ClusterId, FlowHandle, Hop, IngressId, OwnerAddr, Restart, SessionId, ShardId,
-};
-use firsthop_shared::control::{CallKind, IceCredentials};
-use firsthop_shared::keyring::{DataKeyring, Masters};
+use firsthop_shared::address::{FlowHandle, Hop, IngressId, SessionId};
+use firsthop_shared::control::CallKind;
 use firsthop_shared::packet::{PacketClass, classify};
-use firsthop_shared::token::{self, Route};
-use firsthop_transceiver::audio::{Backend, OpusMode, PlayoutSettings};
+use firsthop_transceiver::audio::{Backend, PlayoutSettings};
 use firsthop_transceiver::backend::Opened;
-use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::life::State;
 use firsthop_transceiver::limits;
-use firsthop_transceiver::sdp::OfferError;
-use firsthop_transceiver::session::{
-    Advertised, Arrival, Credentials, NewSession, Outbox, Outgoing, Session,
-};
-use str0m::change::SdpPendingOffer;
+use firsthop_transceiver::session::{Advertised, Arrival, NewSession, Outbox, Outgoing, Session};
 use str0m::media::Direction;
 use str0m::net::{Protocol, Receive};
 use str0m::{Input, Output};
 
 mod client;
+mod renegotiate;
+mod session;
 mod speaker;
 
+use session::make_session_to;
+
 pub(crate) use client::Client;
+pub(crate) use session::{
+    CREATED, addr, credentials, make_session, make_session_with, two_ingresses,
+};
 
 /// One way between client and owner.
 pub(crate) const LATENCY: Duration = Duration::from_millis(10);
 
-pub(crate) const CREATED: u64 = 1_700_000_000_000;
-
 /// Whether a packet of ours carries sound.
 pub(crate) fn is_media(outgoing: &Outgoing) -> bool {
     classify(&outgoing.payload) == PacketClass::Rtp
-}
-
-pub(crate) fn addr(text: &str) -> SocketAddr {
-    text.parse().expect("an address")
-}
-
-pub(crate) fn keyring() -> DataKeyring {
-    let masters = Masters::new([7; 32]);
-    DataKeyring::parse(&masters.data_toml()).expect("a keyring")
-}
-
-pub(crate) fn owner() -> OwnerAddr {
-    OwnerAddr::new(addr("127.0.0.1:5000"))
-}
-
-pub(crate) fn route(session: SessionId, restart: u8) -> Route {
-    Route {
-        cluster: ClusterId(1),
-        owner: owner(),
-        shard: ShardId(0),
-        restart: Restart(restart),
-        session,
-    }
-}
-
-pub(crate) fn credentials(session: SessionId, restart: u8) -> Credentials {
-    let keyring = keyring();
-    let ufrag = token::mint(keyring.active(), &route(session, restart));
-    let password = token::ice_password(&keyring, ufrag.as_bytes()).expect("a password");
-    Credentials { ufrag, password }
 }
 
 type LoseUp = Box<dyn FnMut(&Arrival, &[u8]) -> bool>;
@@ -100,74 +65,6 @@ pub(crate) struct Call {
     pub(crate) lose_down: LoseDown,
     pub(crate) answer: String,
     pub(crate) id: SessionId,
-}
-
-pub(crate) fn two_ingresses() -> Vec<Advertised> {
-    vec![
-        Advertised {
-            ingress: IngressId(0),
-            address: addr("203.0.113.10:3478"),
-        },
-        Advertised {
-            ingress: IngressId(1),
-            address: addr("203.0.113.20:3478"),
-        },
-    ]
-}
-
-pub(crate) fn make_session(
-    id: SessionId,
-    offer: &str,
-    ingresses: &[Advertised],
-    longest: Duration,
-    now: Instant,
-) -> Result<(Session, String), OfferError> {
-    make_session_with(id, offer, ingresses, now, |new| new.longest = longest)
-}
-
-/// The same with what a test has to say about the session.
-pub(crate) fn make_session_with(
-    id: SessionId,
-    offer: &str,
-    ingresses: &[Advertised],
-    now: Instant,
-    edit: impl FnOnce(&mut NewSession<'_>),
-) -> Result<(Session, String), OfferError> {
-    make_session_to(id, offer, ingresses, now, edit, Opened::echo(7))
-}
-
-fn make_session_to(
-    id: SessionId,
-    offer: &str,
-    ingresses: &[Advertised],
-    now: Instant,
-    edit: impl FnOnce(&mut NewSession<'_>),
-    opened: Opened,
-) -> Result<(Session, String), OfferError> {
-    let mut new = NewSession {
-        id,
-        created: CREATED,
-        credentials: credentials(id, 0),
-        offer,
-        advertised: ingresses.to_vec(),
-        seed: 0x1234_5678_9abc_def0,
-        longest: limits::SESSION_MAX,
-        idle: None,
-        kind: CallKind::Realtime,
-        codec: None,
-        opus: OpusMode::default(),
-    };
-    edit(&mut new);
-    let mut out = Outbox::default();
-    let made = Session::create(
-        Identity::process().expect("identity"),
-        new,
-        |_| opened,
-        now,
-        &mut out,
-    )?;
-    assert!(out.sends.is_empty(), "nothing leaves before a check came");
-    Ok(made)
 }
 
 impl Call {
@@ -311,78 +208,6 @@ impl Call {
             call.session.state() == State::Live && !call.client.heard.events.is_empty()
         });
         call
-    }
-
-    /// An ICE restart by the client, through the owner.
-    pub(crate) fn restart(&mut self, restart: u8) -> Result<String, OfferError> {
-        self.restart_with(restart, |offer| offer)
-    }
-
-    /// The same with an offer that was changed on its way.
-    pub(crate) fn restart_with(
-        &mut self,
-        restart: u8,
-        edit: impl FnOnce(String) -> String,
-    ) -> Result<String, OfferError> {
-        let mut api = self.client.rtc.sdp_api();
-        api.ice_restart(true);
-        let (offer, pending) = api.apply().expect("changes");
-        let offer = self.client.written(&offer.to_sdp_string());
-        self.renegotiate(restart, &edit(offer), pending)
-    }
-
-    /// An ICE restart by the client's new credentials alone: the whole offer stays with the client, which takes an answer as if it had been
-    /// sent.
-    pub(crate) fn restart_ice(&mut self, restart: u8) -> Result<String, OfferError> {
-        let mut api = self.client.rtc.sdp_api();
-        api.ice_restart(true);
-        let (offer, pending) = api.apply().expect("changes");
-        let offer = offer.to_sdp_string();
-        let value = |name: &str| {
-            let mut lines = offer.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name));
-            value.expect("a credential").to_owned()
-        };
-        let client = IceCredentials {
-            ufrag: value("a=ice-ufrag:"),
-            password: value("a=ice-pwd:"),
-        };
-        let answer = self.session.restart_ice(
-            credentials(self.id, restart),
-            &client,
-            &self.ingresses.clone(),
-            self.now,
-            &mut self.out,
-        )?;
-        self.flush_session();
-        self.client.accept(pending, &answer);
-        Ok(answer)
-    }
-
-    /// Changes what the client does with its audio, through the owner.
-    pub(crate) fn direct(&mut self, direction: Direction) -> Result<String, OfferError> {
-        let mid = self.client.mid.expect("an audio section");
-        let mut api = self.client.rtc.sdp_api();
-        api.set_direction(mid, direction);
-        let (offer, pending) = api.apply().expect("changes");
-        let offer = self.client.written(&offer.to_sdp_string());
-        self.renegotiate(0, &offer, pending)
-    }
-
-    fn renegotiate(
-        &mut self,
-        restart: u8,
-        offer: &str,
-        pending: SdpPendingOffer,
-    ) -> Result<String, OfferError> {
-        let advertised = self.ingresses.clone();
-        let credentials = credentials(self.id, restart);
-        let answer =
-            self.session
-                .restart(credentials, offer, &advertised, self.now, &mut self.out)?;
-        self.flush_session();
-        self.client.accept(pending, &answer);
-        Ok(answer)
     }
 
     /// What a packet from the client to an ingress looks like to the owner.
