@@ -23,7 +23,7 @@ use crate::peers::{PEER_WORDS, PeerList, Turned};
 use crate::reason::Reason;
 use crate::router::Router;
 use crate::time::Micros;
-use crate::trunks::{BufferId, Origin, Target, TrunkId};
+use crate::trunks::{BufferId, Origin, Span, Target, TrunkId};
 
 /// Where a record goes on to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,7 +210,8 @@ impl Router {
             *side += len;
             *side - len
         };
-        let put = self.put(now, (onward.trunk, record), buffer, frame, at, &payload);
+        let body = Span::of(&payload);
+        let put = self.put(now, (onward.trunk, record), buffer, frame, at, body);
         if onward.last {
             self.trunks.release_claim(onward.trunk);
         }

@@ -25,7 +25,7 @@ use crate::limits::{
 use crate::peers::Peers;
 use crate::reason::{Counters, Reason};
 use crate::time::Micros;
-use crate::trunks::{BufferId, Datagram, Piece, Target, TrunkId, Trunks, TrunksConfig};
+use crate::trunks::{BufferId, Datagram, Piece, Span, Target, TrunkId, Trunks, TrunksConfig};
 use crate::uplink::Forward;
 
 /// The router of one core: flow table, trunks and counters behind it.
@@ -122,10 +122,10 @@ impl Router {
         frame: &mut [u8],
         payload: Range<usize>,
     ) -> u8 {
-        let payload_len = payload.len() as u16;
+        let body = Span::of(&payload);
         let mut records = 0;
         for (i, to) in forward.routes().enumerate() {
-            let mut record = forward.record(to, payload_len);
+            let mut record = forward.record(to, body.len);
             if let Some(owner) = self.trunks.names(to.trunk) {
                 record.owner = Some(owner);
             }
@@ -134,7 +134,7 @@ impl Router {
             } else {
                 payload.end
             };
-            let put = self.put(now, (to.trunk, &record), buffer, frame, at, &payload);
+            let put = self.put(now, (to.trunk, &record), buffer, frame, at, body);
             records += u8::from(put);
         }
         records
@@ -150,18 +150,22 @@ impl Router {
         buffer: BufferId,
         frame: &mut [u8],
         at: usize,
-        payload: &Range<usize>,
+        payload: Span,
     ) -> bool {
         assert!(frame.len() <= usize::from(u16::MAX), "offsets are 16 bits");
-        let header = at..at + record.encoded_len();
-        record.write(&mut frame[header.clone()]);
-        let piece = Piece::of(buffer, &header, payload);
+        let len = record.encoded_len();
+        let header = &mut frame[at..at + len];
+        record.write(header);
+        let place = Span {
+            start: at as u16,
+            len: len as u16,
+        };
         let packed = self.trunks.append(
             now,
             &self.keyring,
             trunk,
-            &frame[header],
-            piece,
+            header,
+            Piece::of(buffer, place, payload),
             &mut self.counters,
         );
         packed

@@ -22,7 +22,8 @@ pub struct Span {
 }
 
 impl Span {
-    fn of(range: &Range<usize>) -> Self {
+    /// A run of a frame of 65,535 bytes at most.
+    pub(crate) fn of(range: &Range<usize>) -> Self {
         Self {
             start: range.start as u16,
             len: range.len() as u16,
@@ -49,13 +50,13 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A record whose header and payload lie there in a frame of 65,535 bytes at most. A header that stands right before its payload is one run
-    /// with it.
-    pub(crate) fn of(buffer: BufferId, header: &Range<usize>, payload: &Range<usize>) -> Self {
-        let (side, body) = if header.end == payload.start {
-            (Span::default(), Span::of(&(header.start..payload.end)))
+    /// A record whose header and payload lie there. A header that stands right before its payload is one run with it.
+    pub(crate) fn of(buffer: BufferId, header: Span, payload: Span) -> Self {
+        let (side, body) = if header.start + header.len == payload.start {
+            let len = header.len + payload.len;
+            (Span::default(), Span { len, ..header })
         } else {
-            (Span::of(header), Span::of(payload))
+            (header, payload)
         };
         Self { buffer, side, body }
     }
