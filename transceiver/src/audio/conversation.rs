@@ -418,7 +418,7 @@ impl Conversation {
                     self.report_playout(now);
                 }
                 Some(Output::Clear) => {
-                    if self.playout.plays_item() {
+                    if self.playout.cuts_item() {
                         self.counters.turns.cut(now);
                     }
                     self.playout.clear();
