@@ -66,7 +66,10 @@ pub enum Output<'a> {
     /// All audio of this item has been given.
     Finished(ItemId),
     /// Stop playing within one frame, and drop all that waits (barge-in).
-    Clear,
+    Clear {
+        /// When that arrived which it follows from: the server's word, or the client's.
+        asked: Instant,
+    },
     /// The session has nobody to talk to any more; nothing follows.
     End(BackendEnd),
 }

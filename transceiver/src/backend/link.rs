@@ -90,6 +90,7 @@ pub struct Outgoing {
 #[derive(Debug)]
 struct Incoming {
     event: FromServer,
+    came: Instant,
     /// Its share of the bytes that may wait.
     _share: Option<OwnedSemaphorePermit>,
 }
@@ -97,6 +98,7 @@ struct Incoming {
 impl Teller {
     /// Gives an event to the session, as soon as there is room for it; returns false when the session has ended.
     pub async fn tell(&self, event: FromServer) -> bool {
+        let came = Instant::now();
         let length = match &event {
             FromServer::Message(message) => message.len(),
             FromServer::Connected | FromServer::Lost(_) => 0,
@@ -110,6 +112,7 @@ impl Teller {
         };
         let incoming = Incoming {
             event,
+            came,
             _share: share,
         };
         let told = self.events.send(incoming).is_ok();
@@ -209,12 +212,12 @@ impl<T: Translator> Linked<T> {
                 FromServer::Connected | FromServer::Lost(_) => Glance::Plain,
             });
         }
-        let (event, void) = match self.ahead.take(idle) {
-            Some((incoming, void)) => (incoming.event, void),
+        let (event, came, void) = match self.ahead.take(idle) {
+            Some((incoming, void)) => (incoming.event, incoming.came, void),
             // The task ended without a last word: it panicked.
             None if idle && ended && !self.over => {
                 let cause = LossCause::Fault;
-                (FromServer::Lost(Loss { cause, retry: None }), false)
+                (FromServer::Lost(Loss { cause, retry: None }), now, false)
             }
             None => return false,
         };
@@ -246,8 +249,8 @@ impl<T: Translator> Linked<T> {
             FromServer::Message(_) => {}
         }
         match event {
-            FromServer::Message(message) if void => self.translator.skip(message, now),
-            event => self.translator.server(event, now),
+            FromServer::Message(message) if void => self.translator.skip(message, came, now),
+            event => self.translator.server(event, came, now),
         }
         self.measure();
         true

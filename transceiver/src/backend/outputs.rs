@@ -73,7 +73,9 @@ enum Waiting {
         given: usize,
     },
     Finished(ItemId),
-    Clear,
+    Clear {
+        asked: Instant,
+    },
 }
 
 impl Outputs {
@@ -205,11 +207,11 @@ impl Outputs {
             .extend(pieces.into_iter().map(Waiting::Finished));
     }
 
-    /// The client wants silence, now. It is answered also when there is.
+    /// The client wants silence, as came at `asked`. It is answered also when there is.
     #[must_use = "the server does not know what has been heard"]
-    pub(super) fn clear(&mut self) -> Vec<Truncation> {
+    pub(super) fn clear(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
-        self.urgent.push_back(Waiting::Clear);
+        self.urgent.push_back(Waiting::Clear { asked });
         let told = if hit.is_empty() { vec![None] } else { hit };
         for response in told {
             let text = self.cleared(response.as_deref());
@@ -218,12 +220,12 @@ impl Outputs {
         unheard
     }
 
-    /// The user has interrupted, says the server: what is being said ends here.
+    /// The user has interrupted, says the server by what came at `asked`: what is being said ends here.
     #[must_use = "the server does not know what has been heard"]
-    pub(super) fn interrupt(&mut self) -> Vec<Truncation> {
+    pub(super) fn interrupt(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
         if !hit.is_empty() {
-            self.ordered.push_back(Waiting::Clear);
+            self.ordered.push_back(Waiting::Clear { asked });
         }
         for response in hit {
             let text = self.cleared(response.as_deref());
@@ -342,7 +344,7 @@ impl Outputs {
         match waiting {
             Waiting::Event(text) => Some(Output::Event(text)),
             Waiting::Finished(item) => Some(Output::Finished(item)),
-            Waiting::Clear => Some(Output::Clear),
+            Waiting::Clear { asked } => Some(Output::Clear { asked }),
             // Audio is never urgent, and not at the front.
             Waiting::Audio { .. } => None,
         }
@@ -407,7 +409,7 @@ mod tests {
                 }
                 Output::Audio { pcm, .. } => format!("audio {}", pcm.len()),
                 Output::Finished(_) => "finished".to_owned(),
-                Output::Clear => "clear".to_owned(),
+                Output::Clear { .. } => "clear".to_owned(),
                 other => panic!("{other:?}"),
             });
         }
@@ -444,12 +446,12 @@ mod tests {
             part: 3,
             sent_ms: 0,
         };
-        assert_eq!(outputs.interrupt(), [unheard]);
+        assert_eq!(outputs.interrupt(Instant::now()), [unheard]);
         assert_eq!(
             polled(&mut outputs, 1_000),
             ["clear", "output_audio_buffer.cleared"]
         );
-        assert_eq!(outputs.interrupt(), [], "cut once");
+        assert_eq!(outputs.interrupt(Instant::now()), [], "cut once");
     }
 
     #[test]
@@ -459,7 +461,7 @@ mod tests {
         outputs.play(item, vec![0; 100]);
         assert_eq!(polled(&mut outputs, 60).len(), 2);
         outputs.play(item, vec![0; 100]);
-        assert_eq!(outputs.clear(), []);
+        assert_eq!(outputs.clear(Instant::now()), []);
         let cut = outputs.played(PlayoutEvent::Cleared { item, sent_ms: 4 });
         assert_eq!(cut.map(|cut| cut.sent_ms), Some(4));
     }

@@ -119,8 +119,8 @@ pub trait Translator: Send {
     /// Takes what the session says at `now`.
     fn handle(&mut self, input: Input<'_>, now: Instant);
 
-    /// Takes what the connection says at `now`.
-    fn server(&mut self, event: FromServer, now: Instant);
+    /// Takes what the connection says at `now`. It came at `came`, and may have waited since.
+    fn server(&mut self, event: FromServer, came: Instant, now: Instant);
 
     /// What a message is to those that wait in front of it. It is not taken.
     fn glance(&self, _message: &Message) -> Glance {
@@ -128,8 +128,8 @@ pub trait Translator: Send {
     }
 
     /// Takes a message in front of an interruption, which follows before the next poll: audio in it is not to be played, but it was said.
-    fn skip(&mut self, message: Message, now: Instant) {
-        self.server(FromServer::Message(message), now);
+    fn skip(&mut self, message: Message, came: Instant, now: Instant) {
+        self.server(FromServer::Message(message), came, now);
     }
 
     /// Does what is due at `now`: called before the polls.

@@ -41,7 +41,7 @@ impl Translator for Notes {
             self.up.push(text.to_owned());
         }
     }
-    fn server(&mut self, event: FromServer, _: Instant) {
+    fn server(&mut self, event: FromServer, _: Instant, _: Instant) {
         self.told.push(event);
     }
     fn tick(&mut self, _: Instant) {}
