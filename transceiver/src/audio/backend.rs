@@ -172,6 +172,13 @@ pub trait Backend: Send {
     /// The next output, or `None` until something is handled, the queue has more room, or the deadline has come.
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>>;
 
+    /// Takes an [`Output::Clear`] that waits, out of its turn: what it was asked for at. Called in the place of [`poll`](Self::poll) while events
+    /// wait for the client and no more are taken, until there is none: sound stops at once all the same. What is left keeps its order.
+    fn poll_clear(&mut self, now: Instant) -> Option<Instant> {
+        let _ = now;
+        None
+    }
+
     /// When to poll although nothing was handled. `None` when time alone changes nothing.
     fn deadline(&self) -> Option<Instant>;
 

@@ -384,7 +384,7 @@ impl Conversation {
         for _ in 0..MAX_OUTPUTS {
             if self.events.pushes_back() {
                 self.held = Some(now);
-                return;
+                return self.take_clears(now);
             }
             let queue = QueueState {
                 queued: self.playout.queued(),
@@ -425,6 +425,14 @@ impl Conversation {
             }
         }
         self.more = Some(now);
+    }
+
+    /// Has what is played end, however much waits for the channel: an interruption is not an event.
+    fn take_clears(&mut self, now: Instant) {
+        // Ends: what a backend keeps is bounded.
+        while let Some(asked) = self.backend.poll_clear(now) {
+            self.clear(asked, now);
+        }
     }
 
     /// What is played ends here, as was asked for at `asked`.

@@ -395,6 +395,22 @@ impl Backend for Echo {
         }
     }
 
+    fn poll_clear(&mut self, _now: Instant) -> Option<Instant> {
+        let waiting = self.outputs.iter();
+        let (at, asked) = waiting.enumerate().find_map(|(at, output)| match output {
+            Waiting::Clear { asked } => Some((at, *asked)),
+            _ => None,
+        })?;
+        // Sound that waits in front of it is not to be played after it.
+        let mut left = at + 1;
+        self.outputs.retain(|output| {
+            let before = left > 0;
+            left = left.saturating_sub(1);
+            !before || matches!(output, Waiting::Event(_) | Waiting::Finished(_))
+        });
+        Some(asked)
+    }
+
     fn deadline(&self) -> Option<Instant> {
         None
     }

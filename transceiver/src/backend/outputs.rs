@@ -57,6 +57,8 @@ pub(super) struct Outputs {
     names: Names,
     ordered: VecDeque<Waiting>,
     urgent: VecDeque<Waiting>,
+    /// How many of both are [`Waiting::Clear`].
+    clears: usize,
     /// What the last poll gave.
     given: Vec<i16>,
     /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
@@ -87,6 +89,7 @@ impl Outputs {
             names,
             ordered: VecDeque::new(),
             urgent: VecDeque::new(),
+            clears: 0,
             given: Vec::new(),
             connected: false,
             ending: None,
@@ -212,6 +215,7 @@ impl Outputs {
     pub(super) fn clear(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
         self.urgent.push_back(Waiting::Clear { asked });
+        self.clears += 1;
         let told = if hit.is_empty() { vec![None] } else { hit };
         for response in told {
             let text = self.cleared(response.as_deref());
@@ -226,6 +230,7 @@ impl Outputs {
         let (hit, unheard) = self.cut();
         if !hit.is_empty() {
             self.ordered.push_back(Waiting::Clear { asked });
+            self.clears += 1;
         }
         for response in hit {
             let text = self.cleared(response.as_deref());
@@ -344,10 +349,31 @@ impl Outputs {
         match waiting {
             Waiting::Event(text) => Some(Output::Event(text)),
             Waiting::Finished(item) => Some(Output::Finished(item)),
-            Waiting::Clear { asked } => Some(Output::Clear { asked }),
+            Waiting::Clear { asked } => {
+                self.clears -= 1;
+                Some(Output::Clear { asked })
+            }
             // Audio is never urgent, and not at the front.
             Waiting::Audio { .. } => None,
         }
+    }
+
+    /// Takes a clear out of its turn: when it was asked for. Nothing in front of it is audio, which was cut off when the clear was made, so
+    /// what stays is in its order.
+    pub(super) fn poll_clear(&mut self) -> Option<Instant> {
+        if self.clears == 0 {
+            return None;
+        }
+        for queue in [&mut self.urgent, &mut self.ordered] {
+            let at = queue
+                .iter()
+                .position(|waiting| matches!(waiting, Waiting::Clear { .. }));
+            if let Some(Waiting::Clear { asked }) = at.and_then(|at| queue.remove(at)) {
+                self.clears -= 1;
+                return Some(asked);
+            }
+        }
+        None
     }
 
     /// As much of the audio at the front as there is room for.

@@ -109,7 +109,8 @@ pub struct TranslatorCounters {
 ///
 /// [`Linked`](super::Linked) makes a [`Backend`](crate::audio::Backend) of it and a connection. A server's message is given only when
 /// nothing waits to be polled, so that what waits here is at most what one message makes: what a server says faster than it is played waits
-/// in the link. But an [interruption](Glance::Interruption), and all that was said before it, is given at once.
+/// in the link. But an [interruption](Glance::Interruption), and all that was said before it, is given at once where there is no room for audio, or
+/// for events: then the clear that it makes is asked for alone, and the rest is polled when there is room.
 pub trait Translator: Send {
     /// In which form audio crosses the seam to the session; see [`Backend::format`](crate::audio::Backend::format).
     fn form(&self) -> Form {
@@ -137,6 +138,9 @@ pub trait Translator: Send {
 
     /// The next output for the session; see [`Backend::poll`](crate::audio::Backend::poll).
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>>;
+
+    /// Takes an interruption out of its turn; see [`Backend::poll_clear`](crate::audio::Backend::poll_clear).
+    fn poll_clear(&mut self) -> Option<Instant>;
 
     /// Whether nothing waits to be polled, also nothing for which there is no room.
     fn is_idle(&self) -> bool;

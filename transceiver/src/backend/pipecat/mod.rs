@@ -441,6 +441,10 @@ impl Translator for Pipecat {
         self.outputs.poll(queue.room, now)
     }
 
+    fn poll_clear(&mut self) -> Option<Instant> {
+        self.outputs.poll_clear()
+    }
+
     fn is_idle(&self) -> bool {
         self.outputs.is_empty()
     }

@@ -375,6 +375,10 @@ impl Translator for Realtime {
         }
     }
 
+    fn poll_clear(&mut self) -> Option<Instant> {
+        self.outputs.poll_clear()
+    }
+
     fn is_idle(&self) -> bool {
         self.outputs.is_empty()
     }

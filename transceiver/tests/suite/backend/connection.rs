@@ -60,6 +60,9 @@ impl Translator for Notes {
             }
         }))
     }
+    fn poll_clear(&mut self) -> Option<Instant> {
+        None
+    }
     fn is_idle(&self) -> bool {
         !self.deaf && self.told.is_empty()
     }
