@@ -20,6 +20,7 @@ use firsthop_relay_core::{
     CacheConfig, IngressPath, Micros, PeerList, Placement, Router, RouterConfig, Seeds, Steering,
     Transport,
 };
+use firsthop_service::paths::PathSizes;
 use firsthop_shared::keyring::DataKeyring;
 use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
 use tracing::info;
@@ -29,7 +30,6 @@ use crate::config::Config;
 use crate::control::{CoreControl, Mailbox};
 use crate::counters::Published;
 use crate::handover::seat::{Place, Seat, seat, zero_of_time};
-use crate::paths::PathSizes;
 use crate::relay::{Event, RelayError};
 use crate::ring::{Ring, RingSize};
 use crate::roster::{CoreView, GroupView, Roster};

@@ -22,6 +22,12 @@ pub const LOG_IMPATIENCE: Duration = Duration::from_secs(1);
 /// How much of a line is written at once, in bytes: as much as a pipe takes whole when it takes anything (`PIPE_BUF`).
 pub const LOG_PIECE: usize = 4_096;
 
+/// How long the path MTU to another program is believed before the kernel is asked again.
+pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
+
+/// How soon it is asked again about a path that takes less than it said.
+pub const PATH_MTU_DOUBT: Duration = Duration::from_secs(1);
+
 /// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
 pub const LINGER: Duration = Duration::from_secs(1);
 

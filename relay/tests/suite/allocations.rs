@@ -19,7 +19,6 @@ use firsthop_relay::cache::{CacheSettings, FlowCache};
 use firsthop_relay::control::CoreControl;
 use firsthop_relay::counters::Published;
 use firsthop_relay::limits;
-use firsthop_relay::paths::PathSizes;
 use firsthop_relay::ring::{Ring, RingSize};
 use firsthop_relay::shard::{PublicPath, Shard, ShardParts};
 use firsthop_relay::sockets;
@@ -27,6 +26,7 @@ use firsthop_relay::wake::Wake;
 use firsthop_relay_core::{
     CacheConfig, IngressPath, Micros, PeerList, Router, RouterConfig, Seeds, Steering, Transport,
 };
+use firsthop_service::paths::PathSizes;
 use firsthop_shared::address::{BootId, ClusterId, IngressId, Networks, OwnerAddr};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::trunk::{RecordHeader, RecordKind};

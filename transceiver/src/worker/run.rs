@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use super::command::Command;
 use super::core::{Core, Shared};
+use super::paths::Paths;
 use super::stats::WorkerStats;
 use crate::limits;
 use crate::reason::Reason;
@@ -123,6 +124,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
     let mut batch = ReceiveBatch::default();
     let mut meminfo_at = Instant::now();
+    let mut paths = Paths::new(meminfo_at);
     let mut busy = false;
 
     loop {
@@ -184,8 +186,9 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Err(_) => core.counters().receive_errors += 1,
         }
 
-        // 6. What the turn made leaves, packed per hop.
+        // 6. What the turn made leaves, packed per hop, as large as the paths take it.
         flush(&mut core, &socket);
+        paths.look(core.egress(), now);
 
         // 7. Counters become visible.
         if now.duration_since(meminfo_at) >= Duration::from_secs(1) {
@@ -338,6 +341,10 @@ fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
         sent = socket::send_batch(socket.as_raw_fd(), &list);
     });
     core.counters().send_errors += sent.failed as u64;
+    core.counters().oversize += sent.oversize.len() as u64;
+    for hop in sent.oversize {
+        core.egress().too_large(Hop::new(hop));
+    }
     for _ in 0..sent.left {
         core.drops().count(Reason::SocketFull);
     }
