@@ -16,6 +16,7 @@ use firsthop_relay_core::PeerList;
 use firsthop_relay_core::limits::{
     FLOWS_DEFAULT, FLOWS_MAX, LINGER_DEFAULT, PROVISIONAL_SHARE, TRUNKS_DEFAULT,
 };
+use firsthop_service::limits::{MTU_MAX, MTU_MIN};
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
 use firsthop_shared::fleet::{Fleet, FleetError, RelayEntry};
@@ -23,7 +24,7 @@ use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 
 use crate::cache::{CacheSettings, Target};
-use crate::limits::{DRAIN_DEFAULT, DRAIN_MAX, LISTEN_MAX, MTU_MAX, MTU_MIN};
+use crate::limits::{DRAIN_DEFAULT, DRAIN_MAX, LISTEN_MAX};
 use crate::site::{Role, Site};
 use crate::system;
 

@@ -28,6 +28,12 @@ pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
 /// How soon it is asked again about a path that takes less than it said.
 pub const PATH_MTU_DOUBT: Duration = Duration::from_secs(1);
 
+/// The smallest MTU that a path to another program may be bound to, in bytes: what IPv6 guarantees (RFC 8200 section 5).
+pub const MTU_MIN: u16 = 1_280;
+
+/// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
+pub const MTU_MAX: u16 = 9_216;
+
 /// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
 pub const LINGER: Duration = Duration::from_secs(1);
 

@@ -46,6 +46,12 @@ impl PathSizes {
         }
     }
 
+    /// No datagram is larger than this, whatever a path takes, in bytes.
+    #[must_use]
+    pub fn most(&self) -> u16 {
+        self.cap
+    }
+
     /// Looks up the destination that a first datagram went to, and asks about one that is not remembered; then the one that was
     /// asked about longest ago may have to go. Returns its largest datagram in bytes, when there is a route.
     pub fn learn(&mut self, to: SocketAddr, now: Duration) -> Option<u16> {

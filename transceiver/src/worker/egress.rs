@@ -20,6 +20,8 @@ pub struct Egress {
     /// How many of `datagrams` are in use in this turn.
     used: usize,
     records: u64,
+    /// The largest datagram to a hop of which nothing is known.
+    begin: usize,
     /// What is known of hops, at most [`limits::HOPS_KNOWN`] of them.
     known: HashMap<Hop, Known>,
     /// Hops whose path is to be looked up, each once, and whether that was done before.
@@ -63,9 +65,15 @@ impl Egress {
             datagrams: Vec::new(),
             used: 0,
             records: 0,
+            begin: TRUNK_DATAGRAM_ETHERNET,
             known: HashMap::new(),
             asks: Vec::new(),
         }
+    }
+
+    /// No path takes more than so many bytes of UDP payload, but for loopback.
+    pub fn begin_with(&mut self, most: u16) {
+        self.begin = usize::from(most).min(TRUNK_DATAGRAM_ETHERNET);
     }
 
     /// The hops whose paths are to be looked up; each is given once. Until [`Egress::set_limit`] says more, what Ethernet carries is taken to fit.
@@ -123,7 +131,7 @@ impl Egress {
 
     /// How large a datagram to a hop may be: as its path was learned; until then what Ethernet carries in one packet. All that the format
     /// allows on loopback.
-    fn limit(&mut self, hop: Hop) -> usize {
+    pub(super) fn limit(&mut self, hop: Hop) -> usize {
         if hop.ip().is_loopback() {
             return TRUNK_DATAGRAM_MAX;
         }
@@ -135,7 +143,7 @@ impl Egress {
             // Those that are in use come back, and cost no system call where the answer is remembered.
             self.known.clear();
         }
-        let limit = TRUNK_DATAGRAM_ETHERNET;
+        let limit = self.begin;
         self.known.insert(hop, Known { limit, used: true });
         if self.asks.len() < limits::HOPS_PER_TURN {
             self.asks.push((hop, Ask::New));

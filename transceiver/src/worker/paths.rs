@@ -17,10 +17,12 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Nothing is known at `start`.
-    pub(super) fn new(start: Instant) -> Self {
+    /// Nothing is known at `start`, but that no path takes more than an `mtu` that is set by hand.
+    pub(super) fn new(mtu: Option<u16>, egress: &mut Egress, start: Instant) -> Self {
+        let sizes = PathSizes::new(limits::HOPS_KNOWN, mtu);
+        egress.begin_with(sizes.most());
         Self {
-            sizes: PathSizes::new(limits::HOPS_KNOWN, None),
+            sizes,
             start,
             refresh: limits::PATHS_REFRESH,
         }
@@ -61,6 +63,7 @@ mod tests {
     use firsthop_service::limits::{PATH_MTU_AGE, PATH_MTU_DOUBT};
     use firsthop_shared::address::{BootId, ClientAddr, FlowHandle, IngressId, SessionId, ShardId};
     use firsthop_shared::keyring::{DataKeyring, Masters};
+    use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
     use firsthop_shared::trunk::{RecordHeader, RecordKind};
 
     use super::*;
@@ -151,6 +154,29 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_that_is_set_by_hand_holds_from_the_first_datagram_on() {
+        let (mut sockets, _) = socket::bind_group(([127, 0, 0, 1], 0).into(), 1).expect("a socket");
+        let now = Instant::now();
+        let mut egress = Egress::new(ShardId(3), BootId(9));
+        let mut rig = Rig {
+            paths: Paths::new(Some(1_280), &mut egress, now),
+            egress,
+            socket: sockets.remove(0),
+            keyring: DataKeyring::parse(&Masters::new([1; 32]).data_toml()).expect("a keyring"),
+            now,
+        };
+        // Nothing answers there, and nothing has to: what matters is how it is packed.
+        let hop = Hop::new(([127, 0, 0, 1], 9).into());
+        let other = Hop::new(([198, 51, 100, 1], 9).into());
+        assert_eq!(rig.egress.limit(hop), TRUNK_DATAGRAM_MAX);
+        assert_eq!(rig.egress.limit(other), 1_232);
+        rig.paths.look(&mut rig.egress, now);
+        assert!(rig.egress.limit(other) <= 1_232);
+        let (sizes, _) = rig.send(hop, 120);
+        assert_eq!(sizes.len(), 1);
+    }
+
+    #[test]
     fn datagrams_follow_the_mtu_of_each_path() {
         if std::env::var_os(INSIDE).is_none() {
             return run_inside("worker::paths::tests::datagrams_follow_the_mtu_of_each_path");
@@ -177,9 +203,10 @@ mod tests {
         ] {
             let (mut sockets, _) = socket::bind_group(any(own), 1).expect("a socket");
             let now = Instant::now();
+            let mut egress = Egress::new(ShardId(3), BootId(9));
             let mut rig = Rig {
-                egress: Egress::new(ShardId(3), BootId(9)),
-                paths: Paths::new(now),
+                paths: Paths::new(None, &mut egress, now),
+                egress,
                 socket: sockets.remove(0),
                 keyring: DataKeyring::parse(&Masters::new([1; 32]).data_toml()).expect("a keyring"),
                 now,
@@ -209,9 +236,10 @@ mod tests {
         let (mut sockets, _) = socket::bind_group(any("10.9.0.1"), 1).expect("a socket");
         let now = Instant::now();
         let hop = to("10.9.0.2");
+        let mut egress = Egress::new(ShardId(3), BootId(9));
         let mut rig = Rig {
-            egress: Egress::new(ShardId(3), BootId(9)),
-            paths: Paths::new(now),
+            paths: Paths::new(None, &mut egress, now),
+            egress,
             socket: sockets.remove(0),
             keyring: DataKeyring::parse(&Masters::new([1; 32]).data_toml()).expect("a keyring"),
             now,

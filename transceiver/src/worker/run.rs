@@ -43,6 +43,8 @@ pub struct Worker {
     pub stop: watch::Receiver<bool>,
     /// Where its counters are published.
     pub stats: Arc<WorkerStats>,
+    /// Upper bound for the MTU of the paths to relays.
+    pub internal_mtu: Option<u16>,
     /// The processor that it is pinned to.
     pub cpu: Option<core_affinity::CoreId>,
 }
@@ -117,6 +119,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         mut drain,
         stop,
         stats,
+        internal_mtu,
         ..
     } = worker;
     let socket = tokio::net::UdpSocket::from_std(socket)?;
@@ -124,7 +127,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
     let mut batch = ReceiveBatch::default();
     let mut meminfo_at = Instant::now();
-    let mut paths = Paths::new(meminfo_at);
+    let mut paths = Paths::new(internal_mtu, core.egress(), meminfo_at);
     let mut busy = false;
 
     loop {
