@@ -76,7 +76,7 @@ impl<T: Translator> Stage<T> {
     }
 
     fn server(&mut self, event: FromServer) {
-        self.translator.server(event, self.now);
+        self.translator.server(event, self.now, self.now);
         self.settle();
     }
 
@@ -102,7 +102,7 @@ impl<T: Translator> Stage<T> {
                     self.playout.push(item, pcm, self.now);
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
-                Some(Output::Clear) => self.playout.clear(),
+                Some(Output::Clear { .. }) => self.playout.clear(),
                 Some(Output::Encoded { .. }) => panic!("nothing is passed through here"),
                 Some(Output::End(_)) => return,
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use firsthop_relay_core::PeerList;
 use firsthop_relay_core::limits::{FLOWS_MAX, PROVISIONAL_SHARE, TRUNKS_DEFAULT};
+use firsthop_service::limits::{MTU_MAX, MTU_MIN};
 use firsthop_service::settings::SettingError;
 use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
 use firsthop_shared::fleet::{Fleet, FleetError, RelayEntry};
@@ -21,7 +22,7 @@ use firsthop_shared::keyring::{DataKeyring, KeyringError};
 use firsthop_shared::reload::Reloader;
 
 use crate::cache::Target;
-use crate::limits::{DRAIN_MAX, LISTEN_MAX, MTU_MAX, MTU_MIN};
+use crate::limits::{DRAIN_MAX, LISTEN_MAX};
 use crate::site::Site;
 use crate::system;
 

@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use firsthop_relay_core::{
     CacheConfig, IngressPath, Micros, PeerList, Placement, RouterConfig, Seeds, Steering, Transport,
 };
+use firsthop_service::paths::PathSizes;
 use tracing::info;
 
 use crate::config::Config;
@@ -24,7 +25,6 @@ use crate::control::CoreControl;
 use crate::counters::Published;
 use crate::handover::seat::{Place, Seat, seat, zero_of_time};
 use crate::limits;
-use crate::paths::PathSizes;
 use crate::relay::{Event, RelayError};
 use crate::roster::{CoreView, GroupView, Roster};
 use crate::shard::PublicPath;

@@ -15,8 +15,8 @@
 //! - [`handover`]: another process takes the place of this one, and no packet is lost; [`bystander`]: what is left of this one;
 //! - [`preflight`]: what the machine gives, told before a relay starts;
 //! - [`sockets`]: groups, steering, buffer sizes;
-//! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`], [`paths`]: two
-//!   small decisions of a turn;
+//! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`]: a small
+//!   decision of a turn;
 //! - [`control`], [`wake`], `latest`: what other threads may tell a core; [`cache`]: the flow cache, on a thread of its own;
 //! - [`counters`], [`lateness`], [`peers`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
 
@@ -32,7 +32,6 @@ pub mod handover;
 pub mod lateness;
 mod latest;
 pub mod limits;
-pub mod paths;
 mod pause;
 pub mod peers;
 pub mod preflight;

@@ -234,15 +234,6 @@ pub const BYSTANDER_LOOK: Duration = Duration::from_secs(1);
 /// How long a relay that has handed over finishes the admin requests that it accepted before.
 pub const ADMIN_FAREWELL: Duration = Duration::from_millis(500);
 
-/// How long the path MTU to an owner is believed before the kernel is asked again.
-pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
-
-/// The smallest MTU that a path to an owner may be bound to, in bytes: what IPv6 guarantees (RFC 8200 section 5).
-pub const MTU_MIN: u16 = 1_280;
-
-/// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
-pub const MTU_MAX: u16 = 9_216;
-
 /// What the admin port allows: probes, scrapers, and a person's browser.
 pub const ADMIN: Limits = Limits {
     connections: 64,

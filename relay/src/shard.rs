@@ -21,7 +21,8 @@ use firsthop_relay_core::limits::EXPIRY_BUDGET;
 use firsthop_relay_core::{
     BufferId as RouterBuffer, DownVerdict, Micros, Reason, Router, Source, Transport, Verdict,
 };
-use firsthop_shared::address::{ClientAddr, Hop, IngressId};
+use firsthop_service::paths::PathSizes;
+use firsthop_shared::address::{ClientAddr, Hop, IngressId, OwnerAddr};
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
 use firsthop_shared::trunk::RecordKind;
 
@@ -29,7 +30,6 @@ use crate::cache::CoreCache;
 use crate::control::{CoreControl, Mailbox, Note};
 use crate::counters::{Published, Snapshot};
 use crate::limits;
-use crate::paths::PathSizes;
 use crate::pause::pause;
 use crate::ring::{BufferId, HEADROOM, Piece, Received, Ring, RingError};
 use crate::waiting::{Wait, Waiting};
@@ -205,9 +205,9 @@ impl Shard {
         if now.0 >= self.next_publish.0 {
             self.next_publish = now.after(micros(limits::PUBLISH_INTERVAL));
             self.publish();
-            let in_use = |owner| self.router.sends_to(owner);
-            if let Some((owner, bytes)) = self.path_sizes.refresh(now, in_use) {
-                self.router.set_datagram_limit(owner, bytes);
+            let in_use = |to| self.router.sends_to(OwnerAddr::new(to));
+            if let Some((to, bytes)) = self.path_sizes.refresh(since_start(now), in_use) {
+                self.router.set_datagram_limit(OwnerAddr::new(to), bytes);
             }
         }
 
@@ -422,7 +422,9 @@ impl Shard {
                 .ring
                 .send_message(datagram.destination.get(), &datagram.header, pieces);
             if datagram.first
-                && let Some(bytes) = self.path_sizes.learn(datagram.destination, now)
+                && let Some(bytes) = self
+                    .path_sizes
+                    .learn(datagram.destination.get(), since_start(now))
             {
                 self.router.set_datagram_limit(datagram.destination, bytes);
             }
@@ -469,4 +471,8 @@ impl Shard {
 
 fn micros(duration: Duration) -> Micros {
     Micros(duration.as_micros() as u64)
+}
+
+fn since_start(now: Micros) -> Duration {
+    Duration::from_micros(now.0)
 }

@@ -260,36 +260,6 @@ pub fn attach_steering(socket: &Socket, program: &[Instruction]) -> io::Result<(
     )
 }
 
-/// The largest UDP payload that reaches `destination` unfragmented, as the kernel knows the path today.
-///
-/// # Errors
-/// There is no route.
-pub fn path_payload(destination: SocketAddr) -> io::Result<usize> {
-    let socket = udp(destination)?;
-    socket.connect(&destination.into())?;
-    let (level, name, headers) = if destination.is_ipv6() {
-        (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48)
-    } else {
-        (libc::IPPROTO_IP, libc::IP_MTU, 28)
-    };
-    let mut mtu: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, the size of `mtu`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw mut mtu).cast(),
-            &raw mut len,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(headers))
-}
-
 /// How many datagrams the kernel dropped because the socket's receive buffer was full. Wraps at 2^32.
 ///
 /// # Errors

@@ -4,12 +4,13 @@
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs; [`gate`]: how
 //!   many of one client; [`refusals`]: what is closed before it was a request;
 //! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
+//! - [`paths`]: how large datagrams to another program may be;
 //! - [`about`]: what a program says of itself among its metrics; [`usage`]: what it uses of the machine;
 //! - `traces`, with the feature of that name: spans of a call's set-up, on their way to a collector;
 //! - [`limits`]: the bounds that all servers have in common.
 //!
 //! It decides nothing about calls or packets, and depends on no other member of the workspace than `firsthop-shared`, which stays
-//! without a runtime. The relay uses it on its admin thread alone, never on a packet core.
+//! without a runtime. The relay uses it on its admin thread alone, never on a packet core, but for [`paths`].
 
 pub mod about;
 pub mod body;
@@ -19,6 +20,7 @@ pub mod gate;
 pub mod limits;
 mod log;
 pub mod open_files;
+pub mod paths;
 pub mod refusals;
 pub mod server;
 pub mod settings;

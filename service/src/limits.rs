@@ -28,6 +28,18 @@ pub const HEADERS_PARSED: usize = 256;
 /// How many bytes of a request's head are parsed at the most; more get a bare 431. A connection holds no more than that unread.
 pub const HEAD_BYTES_PARSED: usize = 128 * 1_024;
 
+/// How long the path MTU to another program is believed before the kernel is asked again.
+pub const PATH_MTU_AGE: Duration = Duration::from_secs(10);
+
+/// How soon it is asked again about a path that takes less than it said.
+pub const PATH_MTU_DOUBT: Duration = Duration::from_secs(1);
+
+/// The smallest MTU that a path to another program may be bound to, in bytes: what IPv6 guarantees (RFC 8200 section 5).
+pub const MTU_MIN: u16 = 1_280;
+
+/// The largest MTU that a path may be bound to, in bytes; datagrams end at the format's own bound below it.
+pub const MTU_MAX: u16 = 9_216;
+
 /// How long a connection that is closed before its request was read whole goes on reading, so that its client hears the answer.
 pub const LINGER: Duration = Duration::from_secs(1);
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use firsthop_service::limits::{MTU_MAX, MTU_MIN};
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_service::traces::ExportArgs;
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
@@ -68,6 +69,9 @@ pub struct Args {
         default_value = "127.0.0.0/8"
     )]
     pub internal_networks: String,
+    /// Upper bound for the MTU of the paths to relays, in bytes; without it the kernel's knowledge of each path.
+    #[arg(long, env = "FIRSTHOP_INTERNAL_MTU", value_name = "BYTES")]
+    pub internal_mtu: Option<u16>,
     /// Worker threads; one for each processor when not given.
     #[arg(long, env = "FIRSTHOP_WORKERS", value_name = "N")]
     pub workers: Option<usize>,
@@ -121,6 +125,8 @@ pub struct Config {
     pub control_secret: String,
     /// See [`Args::internal_networks`].
     pub networks: Networks,
+    /// See [`Args::internal_mtu`].
+    pub internal_mtu: Option<u16>,
     /// See [`Args::workers`].
     pub workers: usize,
     /// See [`Args::sessions_per_worker`].
@@ -193,6 +199,15 @@ impl Config {
                 "name the networks of the relays",
             ));
         }
+        if let Some(mtu) = args.internal_mtu
+            && !(MTU_MIN..=MTU_MAX).contains(&mtu)
+        {
+            return Err(SettingError::new(
+                "--internal-mtu",
+                format!("no path has {mtu} bytes"),
+                format!("choose {MTU_MIN} to {MTU_MAX}"),
+            ));
+        }
         let workers = match args.workers {
             Some(workers) => workers,
             None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -219,6 +234,7 @@ impl Config {
             control: args.control,
             control_secret,
             networks,
+            internal_mtu: args.internal_mtu,
             workers,
             sessions_per_worker: args.sessions_per_worker,
             lifetimes,
@@ -320,12 +336,15 @@ mod tests {
             .expect("valid");
         assert_eq!(config.owner.to_string(), "10.1.2.3:5000");
         assert_eq!(config.control_secret, "0123456789abcdef");
+        assert_eq!(config.internal_mtu, None);
+        let config = folder.load(&["--internal-mtu", "1280"]).expect("valid");
+        assert_eq!(config.internal_mtu, Some(1_280));
     }
 
     #[test]
     fn a_bad_value_is_named_in_one_line_with_the_fix() {
         let folder = Folder::new("bad");
-        let cases: [(&[&str], &str); 6] = [
+        let cases: [(&[&str], &str); 8] = [
             (
                 &["--trunk", "0.0.0.0:5000"],
                 "--owner: relays cannot send to 0.0.0.0:5000",
@@ -339,6 +358,14 @@ mod tests {
                 "--cluster: 7 is not a cluster of the fleet file",
             ),
             (&["--workers", "0"], "--workers: 0 is not between 1 and 256"),
+            (
+                &["--internal-mtu", "1279"],
+                "--internal-mtu: no path has 1279 bytes",
+            ),
+            (
+                &["--internal-mtu", "9217"],
+                "--internal-mtu: no path has 9217 bytes",
+            ),
             (
                 &["--internal-networks", "10.0.0.0/99"],
                 "--internal-networks: '10.0.0.0/99'",

@@ -59,16 +59,20 @@ impl Identity {
         Ok(IDENTITY.get_or_init(|| made))
     }
 
-    fn make() -> Result<Self, IdentityError> {
+    fn config() -> Result<dimpl::Config, dimpl::Error> {
         // ICE proves the return path before DTLS (and our own check proves the source), so the cookie round trip that
         // guards a bare DTLS server would only cost setup time.
-        let config = dimpl::Config::builder()
+        dimpl::Config::builder()
             .mtu(str0m::DATAGRAM_MTU_TARGET)
             .use_server_cookie(false)
             .flight_start_rto(limits::DTLS_FIRST_RETRANSMIT)
             .flight_retries(limits::DTLS_RETRANSMITS)
             .handshake_timeout(limits::CONNECT_TIMEOUT + Duration::from_secs(5))
-            .build()?;
+            .build()
+    }
+
+    fn make() -> Result<Self, IdentityError> {
+        let config = Self::config()?;
         let certificate = dimpl::certificate::generate_self_signed_certificate()?;
 
         let shared = Box::new(SharedConfig {
@@ -185,6 +189,64 @@ mod tests {
             first.certificate.certificate.len() < 600,
             "one small certificate"
         );
+    }
+
+    /// A certificate that fills several packets: one with very many names.
+    fn large_certificate() -> dimpl::DtlsCertificate {
+        let names: Vec<String> = (0..150).map(|n| format!("name-{n}.example.org")).collect();
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(names).expect("names");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        dimpl::DtlsCertificate {
+            certificate: certificate.der().to_vec(),
+            private_key: key.serialize_der(),
+        }
+    }
+
+    /// Everything that one end has to send; whether it is connected.
+    fn packets(dtls: &mut dimpl::Dtls, connected: &mut bool) -> Vec<Vec<u8>> {
+        let mut buffer = vec![0; 16_384];
+        let mut packets = Vec::new();
+        loop {
+            match dtls.poll_output(&mut buffer) {
+                dimpl::Output::Packet(packet) => packets.push(packet.to_vec()),
+                dimpl::Output::Timeout(_) => return packets,
+                dimpl::Output::Connected => *connected = true,
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn flights_are_cut_into_packets_of_1200_bytes_at_the_most() {
+        let config = Arc::new(Identity::config().expect("a configuration"));
+        let now = Instant::now();
+        let end = |active: bool| {
+            let mut dtls = dimpl::Dtls::new_12(Arc::clone(&config), large_certificate(), now);
+            dtls.set_active(active);
+            dtls
+        };
+        let mut ends = [end(true), end(false)];
+        let mut connected = [false; 2];
+        let mut sizes = [Vec::new(), Vec::new()];
+        for at in [now, now + limits::DTLS_FIRST_RETRANSMIT] {
+            for dtls in &mut ends {
+                dtls.handle_timeout(at).expect("a timeout");
+            }
+            for round in 0..20 {
+                let from = round % 2;
+                for packet in packets(&mut ends[from], &mut connected[from]) {
+                    sizes[from].push(packet.len());
+                    ends[1 - from].handle_packet(&packet).expect("a packet");
+                }
+            }
+        }
+        assert_eq!(connected, [true; 2]);
+        for sizes in sizes {
+            let total: usize = sizes.iter().sum();
+            assert!(total > 3_000, "{sizes:?}: more than fits two packets");
+            assert!(sizes.iter().all(|size| *size <= 1_200), "{sizes:?}");
+        }
     }
 
     #[test]

@@ -145,6 +145,15 @@ pub const WAKES_PER_TURN: usize = 64;
 /// How many neighbours (relay cores) a worker packs for at once in one turn; the oldest trunk is sent early to make room.
 pub const HOPS_PER_TURN: usize = 256;
 
+/// How many neighbours a worker remembers the paths to.
+pub const HOPS_KNOWN: u16 = 1_024;
+
+/// How often a worker looks whether what it knows of a path is old.
+pub const PATHS_REFRESH: Duration = Duration::from_secs(1);
+
+/// How many paths it asks the kernel about then, at the most.
+pub const PATHS_PER_REFRESH: usize = 8;
+
 /// How many unknown-session records a worker sends per second.
 pub const UNKNOWN_PER_SEC: u32 = 200;
 

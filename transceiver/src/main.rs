@@ -160,6 +160,7 @@ fn serve(
             drain: drained.clone(),
             stop: stopped.clone(),
             stats,
+            internal_mtu: config.internal_mtu,
             cpu: processors.get(index % processors.len().max(1)).copied(),
         };
         spawn(worker, format!("worker-{index}"), ended.clone()).context("a worker's thread")?;

@@ -42,7 +42,7 @@ type Sample<'a> = (usize, Option<(&'static str, &'static str)>, &'a AtomicU64);
 impl Collector for Workers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Pick = fn(&WorkerStats) -> &AtomicU64;
-        let counters: [(&str, &str, Pick); 11] = [
+        let counters: [(&str, &str, Pick); 12] = [
             ("sessions_created", "Sessions made", |s| &s.created),
             ("sessions_connected", "Sessions that became live", |s| {
                 &s.connected
@@ -68,6 +68,11 @@ impl Collector for Workers {
                 "trunk_send_errors",
                 "Datagrams that the trunk socket refused for another cause than a full buffer",
                 |s| &s.send_errors,
+            ),
+            (
+                "trunk_datagrams_oversize",
+                "Trunk datagrams larger than the path takes, sent as fragments",
+                |s| &s.oversize,
             ),
             (
                 "trunk_receive_errors",

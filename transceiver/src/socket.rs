@@ -4,10 +4,12 @@
 //! kernel delivers to the socket of that index. Index order is bind order, so all sockets are bound in one place, in order, and
 //! live as long as the process. A shard without a socket falls to any of them, which drops and counts it.
 //!
-//! `unsafe` is confined to this file: three system calls that std and socket2 do not offer.
+//! No datagram is fragmented unnoticed: the kernel refuses one that is larger than its path takes, which is counted, and sent once more in fragments.
+//!
+//! `unsafe` is confined to this file: system calls that std and socket2 do not offer.
 #![allow(
     unsafe_code,
-    reason = "setsockopt with BPF, recvmmsg, sendmmsg and SO_MEMINFO have no safe wrapper"
+    reason = "setsockopt with BPF and of MTU discovery, recvmmsg, sendmmsg and SO_MEMINFO have no safe wrapper"
 )]
 
 use std::io;
@@ -58,6 +60,7 @@ pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<(Vec<UdpSocke
         )?;
         socket.set_nonblocking(true)?;
         socket.set_reuse_port(true)?;
+        set_fragments(socket.as_raw_fd(), address, false)?;
         // Refused sizes are capped, not failed: the caller reports.
         let _ = socket.set_recv_buffer_size(limits::SOCKET_BUFFER);
         let _ = socket.set_send_buffer_size(limits::SOCKET_BUFFER);
@@ -78,6 +81,47 @@ pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<(Vec<UdpSocke
 /// Binds alone and lets go again: a port of another process is so noticed, and not joined. Port 0 becomes a real one.
 fn free_address(address: SocketAddr) -> io::Result<SocketAddr> {
     UdpSocket::bind(address)?.local_addr()
+}
+
+/// Whether datagrams that are larger than their path takes are sent in fragments, or refused.
+fn set_fragments(fd: RawFd, address: SocketAddr, fragments: bool) -> io::Result<()> {
+    let (level, name, value) = match (address.is_ipv6(), fragments) {
+        (false, true) => (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_WANT,
+        ),
+        (false, false) => (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        ),
+        (true, true) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_WANT,
+        ),
+        (true, false) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DO,
+        ),
+    };
+    // SAFETY: `fd` is an open socket; the option's value is an integer of the given length, which the call copies.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn steer_by_shard(fd: RawFd) -> io::Result<()> {
@@ -213,15 +257,17 @@ impl ReceiveBatch {
     }
 }
 
-/// What became of the datagrams given to [`send_batch`]; the three sum up to them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What became of the datagrams given to [`send_batch`]; the first three sum up to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Taken by the system.
     pub taken: usize,
-    /// Refused one by one, each for a fault of its own: an address that cannot be sent to, a size above the path's MTU.
+    /// Refused one by one, each for a fault of its own: an address that cannot be sent to.
     pub failed: usize,
     /// Left over, because the socket was full.
     pub left: usize,
+    /// Where those went that are larger than the path takes; they left in fragments, or failed.
+    pub oversize: Vec<SocketAddr>,
 }
 
 /// Sends datagrams in their order, with as few system calls as the system allows.
@@ -244,12 +290,25 @@ pub fn send_batch(fd: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> Sent {
                 sent.left = rest.len();
                 break;
             }
-            Err(_) => {
-                sent.failed += 1;
+            Err(error) => {
+                let taken = error.raw_os_error() == Some(libc::EMSGSIZE) && {
+                    sent.oversize.push(rest[0].0);
+                    send_in_fragments(fd, rest[0]).is_ok()
+                };
+                sent.taken += usize::from(taken);
+                sent.failed += usize::from(!taken);
                 rest = &rest[1..];
             }
         }
     }
+    sent
+}
+
+/// Sends one that is larger than its path takes.
+fn send_in_fragments(fd: RawFd, datagram: (SocketAddr, &[u8])) -> io::Result<usize> {
+    set_fragments(fd, datagram.0, true)?;
+    let sent = send_some(fd, &[datagram]);
+    set_fragments(fd, datagram.0, false)?;
     sent
 }
 

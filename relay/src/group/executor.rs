@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use firsthop_relay_core::{Micros, Router, RouterConfig};
+use firsthop_service::paths::PathSizes;
 use firsthop_shared::keyring::DataKeyring;
 use glommio::{Latency, LocalExecutorBuilder, Placement as Pinned, Shares};
 
@@ -19,7 +20,6 @@ use crate::cache::CoreCache;
 use crate::control::{CoreControl, Mailbox};
 use crate::counters::Published;
 use crate::handover::seat::Seat;
-use crate::paths::PathSizes;
 use crate::relay::{Event, RelayError};
 use crate::ring::{Ring, RingSize};
 use crate::shard::{PublicPath, Shard, ShardParts};

@@ -66,7 +66,10 @@ pub enum Output<'a> {
     /// All audio of this item has been given.
     Finished(ItemId),
     /// Stop playing within one frame, and drop all that waits (barge-in).
-    Clear,
+    Clear {
+        /// When that arrived which it follows from: the server's word, or the client's.
+        asked: Instant,
+    },
     /// The session has nobody to talk to any more; nothing follows.
     End(BackendEnd),
 }
@@ -168,6 +171,13 @@ pub trait Backend: Send {
 
     /// The next output, or `None` until something is handled, the queue has more room, or the deadline has come.
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>>;
+
+    /// Takes an [`Output::Clear`] that waits, out of its turn: what it was asked for at. Called in the place of [`poll`](Self::poll) while events
+    /// wait for the client and no more are taken, until there is none: sound stops at once all the same. What is left keeps its order.
+    fn poll_clear(&mut self, now: Instant) -> Option<Instant> {
+        let _ = now;
+        None
+    }
 
     /// When to poll although nothing was handled. `None` when time alone changes nothing.
     fn deadline(&self) -> Option<Instant>;

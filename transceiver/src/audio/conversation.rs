@@ -348,8 +348,11 @@ impl Conversation {
         if !self.playing {
             return None;
         }
-        let frame = self.playout.poll(now)?;
-        self.counters.turns.sent(now);
+        let frame = self.playout.poll(now);
+        if frame.is_some() || self.playout.is_stopped() {
+            self.counters.turns.faded(now);
+        }
+        let frame = frame?;
         if self.playout.plays_item() {
             self.tap.played();
         }
@@ -381,7 +384,7 @@ impl Conversation {
         for _ in 0..MAX_OUTPUTS {
             if self.events.pushes_back() {
                 self.held = Some(now);
-                return;
+                return self.take_clears(now);
             }
             let queue = QueueState {
                 queued: self.playout.queued(),
@@ -417,17 +420,28 @@ impl Conversation {
                     self.playout.finish(item);
                     self.report_playout(now);
                 }
-                Some(Output::Clear) => {
-                    if self.playout.plays_item() {
-                        self.counters.turns.cut(now);
-                    }
-                    self.playout.clear();
-                    self.report_playout(now);
-                }
+                Some(Output::Clear { asked }) => self.clear(asked, now),
                 Some(Output::End(why)) => self.ended = self.ended.or(Some(why)),
             }
         }
         self.more = Some(now);
+    }
+
+    /// Has what is played end, however much waits for the channel: an interruption is not an event.
+    fn take_clears(&mut self, now: Instant) {
+        // Ends: what a backend keeps is bounded.
+        while let Some(asked) = self.backend.poll_clear(now) {
+            self.clear(asked, now);
+        }
+    }
+
+    /// What is played ends here, as was asked for at `asked`.
+    fn clear(&mut self, asked: Instant, now: Instant) {
+        if self.playout.cuts_item() {
+            self.counters.turns.cut(asked);
+        }
+        self.playout.clear();
+        self.report_playout(now);
     }
 
     /// Asks a backend that was held for more, at once, when there is room again.

@@ -89,7 +89,9 @@ enum Waiting {
         quiet: bool,
     },
     Finished(ItemId),
-    Clear,
+    Clear {
+        asked: Instant,
+    },
 }
 
 impl Echo {
@@ -203,7 +205,7 @@ impl Echo {
         }
     }
 
-    fn client_event(&mut self, text: &str) {
+    fn client_event(&mut self, text: &str, now: Instant) {
         let Ok(event) = serde_json::from_str::<Value>(text) else {
             return self.refuse(
                 "invalid_json",
@@ -214,7 +216,7 @@ impl Echo {
         };
         match event["type"].as_str() {
             Some("session.update") => self.update(&event),
-            Some("output_audio_buffer.clear") => self.clear(),
+            Some("output_audio_buffer.clear") => self.clear(now),
             Some("response.create") => self.respond(),
             // A response is done as soon as it was created, so none is ever active. The code is the API's own: clients that cancel
             // to be sure know it.
@@ -277,14 +279,14 @@ impl Echo {
     }
 
     /// Drops what waits to be played. Answered also when nothing does.
-    fn clear(&mut self) {
+    fn clear(&mut self, now: Instant) {
         if let Some(turn) = &mut self.turn {
             turn.cleared = true;
         }
         let response = self.echoes.front().map(|(_, response)| response.as_str());
         let text = events::output_audio_buffer(&mut self.ids, OutputBuffer::Cleared, response);
         self.echoes.clear();
-        self.offer(Waiting::Clear);
+        self.offer(Waiting::Clear { asked: now });
         self.offer(Waiting::Event(text));
     }
 
@@ -348,12 +350,12 @@ impl Echo {
 }
 
 impl Backend for Echo {
-    fn handle(&mut self, input: Input<'_>, _now: Instant) {
+    fn handle(&mut self, input: Input<'_>, now: Instant) {
         match input {
             Input::Audio(pcm) => self.hear(pcm),
             // Its form is PCM: it listens for voice.
             Input::Encoded(_) => {}
-            Input::Event(text) => self.client_event(text),
+            Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => self.progress(event),
         }
     }
@@ -371,7 +373,7 @@ impl Backend for Echo {
             match self.outputs.pop_front()? {
                 Waiting::Event(text) => return Some(Output::Event(text)),
                 Waiting::Finished(item) => return Some(Output::Finished(item)),
-                Waiting::Clear => return Some(Output::Clear),
+                Waiting::Clear { asked } => return Some(Output::Clear { asked }),
                 Waiting::Audio { item, pcm, quiet } => {
                     let lag = queue.queued;
                     let length = pcm.len();
@@ -391,6 +393,22 @@ impl Backend for Echo {
                 }
             }
         }
+    }
+
+    fn poll_clear(&mut self, _now: Instant) -> Option<Instant> {
+        let waiting = self.outputs.iter();
+        let (at, asked) = waiting.enumerate().find_map(|(at, output)| match output {
+            Waiting::Clear { asked } => Some((at, *asked)),
+            _ => None,
+        })?;
+        // Sound that waits in front of it is not to be played after it.
+        let mut left = at + 1;
+        self.outputs.retain(|output| {
+            let before = left > 0;
+            left = left.saturating_sub(1);
+            !before || matches!(output, Waiting::Event(_) | Waiting::Finished(_))
+        });
+        Some(asked)
     }
 
     fn deadline(&self) -> Option<Instant> {

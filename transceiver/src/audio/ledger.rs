@@ -72,9 +72,14 @@ impl Ledger {
             && (self.entries.len() < MAX_ITEMS || self.replaceable().is_some())
     }
 
-    /// Whether an item has ended, so that its audio is to be thrown away.
-    pub(super) fn has_ended(&self, item: ItemId) -> bool {
+    /// Whether audio of an item that still comes is to be thrown away: all of it has been queued, or it was cleared. It may still be playing.
+    pub(super) fn takes_no_more(&self, item: ItemId) -> bool {
         self.find(item).is_some_and(|e| e.state != State::Open)
+    }
+
+    /// Whether an item has not come to its end: it was neither sent in full nor cleared.
+    pub(super) fn goes_on(&self, item: ItemId) -> bool {
+        self.find(item).is_some_and(|e| !e.is_over())
     }
 
     /// Whether all audio of an item has been queued.
@@ -141,7 +146,7 @@ impl Ledger {
     pub(super) fn clear(&mut self) {
         let rate = self.rate;
         for entry in &mut self.entries {
-            if matches!(entry.state, State::Open | State::Complete) {
+            if !entry.is_over() {
                 entry.state = State::Cleared;
                 self.events.push_back(PlayoutEvent::Cleared {
                     item: entry.item,
@@ -163,9 +168,8 @@ impl Ledger {
 
     /// The oldest ended entry, or else the oldest with nothing waiting: a backend that ends no item must not block the call.
     fn replaceable(&self) -> Option<usize> {
-        let ended = |e: &Entry| matches!(e.state, State::Over | State::Cleared);
         let idle = |e: &Entry| e.sent == e.queued;
-        let at = self.entries.iter().position(ended);
+        let at = self.entries.iter().position(Entry::is_over);
         at.or_else(|| self.entries.iter().position(idle))
     }
 
@@ -180,6 +184,10 @@ impl Ledger {
 }
 
 impl Entry {
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Over | State::Cleared)
+    }
+
     fn is_sent_in_full(&self) -> bool {
         self.state == State::Complete && self.sent == self.queued
     }

@@ -106,6 +106,8 @@ pub struct Playout {
     ledger: Ledger,
     /// Whose the last sample sent was.
     last_item: Option<ItemId>,
+    /// The last frame had audio of an item in it.
+    of_item: bool,
     /// The beginning of what was cleared, faded, to be sent next.
     fade: Vec<i16>,
     phase: Phase,
@@ -158,6 +160,7 @@ impl Playout {
             runs: VecDeque::new(),
             ledger: Ledger::new(rate),
             last_item: None,
+            of_item: false,
             fade: Vec::new(),
             phase: Phase::Stopped { since: None },
             timestamp: u64::from(first),
@@ -189,7 +192,7 @@ impl Playout {
     /// Audio without an item is sent like any other and appears in no event. Audio of a cleared or finished item is taken and
     /// thrown away: it was on its way when the item ended.
     pub fn push(&mut self, item: Option<ItemId>, pcm: &[i16], now: Instant) -> usize {
-        if item.is_some_and(|item| self.ledger.has_ended(item)) {
+        if item.is_some_and(|item| self.ledger.takes_no_more(item)) {
             self.counters.cleared += pcm.len() as u64;
             return pcm.len();
         }
@@ -276,6 +279,7 @@ impl Playout {
             }
         };
         let mut pcm = [0; FRAME];
+        self.of_item = false;
         let silence = if ready {
             self.take_audio(&mut pcm);
             None
@@ -300,10 +304,24 @@ impl Playout {
         Some(self.stamp(pcm, marker, grid))
     }
 
-    /// Whether what is played belongs to an item that has not ended. Sound of no item may be nothing but an echo of silence.
+    /// Whether the last frame that [`poll`](Self::poll) gave has audio of an item in it, be it the item's last. Sound of no item may be
+    /// nothing but an echo of silence.
     pub fn plays_item(&self) -> bool {
-        self.last_item
-            .is_some_and(|item| !self.ledger.has_ended(item))
+        self.of_item
+    }
+
+    /// Whether [`clear`](Self::clear) would cut off the audio of an item that is being played. It does not when nothing but silence is
+    /// sent, however much waits, nor when all that was given has been sent.
+    pub fn cuts_item(&self) -> bool {
+        let sounds = matches!(self.phase, Phase::Running { silence: None, .. });
+        let goes_on = || self.last_item.is_some_and(|item| self.ledger.goes_on(item));
+        let follows = || self.runs.iter().any(|run| run.item.is_some());
+        sounds && self.of_item && (goes_on() || follows())
+    }
+
+    /// Whether nothing is sent: the next frame, if any comes, begins anew.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.phase, Phase::Stopped { .. })
     }
 
     /// What became of items since the last call, in order. Call after each [`poll`](Self::poll), finish and clear until `None`.
@@ -368,7 +386,7 @@ impl Playout {
             Phase::Running { silence: None, .. } => {
                 let ended = self
                     .last_item
-                    .is_some_and(|item| self.ledger.has_ended(item));
+                    .is_some_and(|item| self.ledger.takes_no_more(item));
                 if self.fade.is_empty() && !ended {
                     self.counters.underruns += 1;
                 }
@@ -397,6 +415,7 @@ impl Playout {
                 self.runs.pop_front();
             }
             self.last_item = item;
+            self.of_item |= item.is_some();
             if let Some(item) = item {
                 self.ledger.send(item, part as u64);
             }

@@ -8,7 +8,8 @@ use crate::times::Times;
 /// What was said in one call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
-    /// Of each time that the backend cut off what was being played: from its word until the frame with which the sound fades.
+    /// Of each time that the backend cut off what was being played: from the arrival of its word, or the client's, until the frame with which the
+    /// sound fades.
     pub barge_ins: Times,
     /// The longest of them.
     pub barge_in_max_us: u64,
@@ -19,13 +20,13 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Audio that is being played is cut off.
-    pub(super) fn cut(&mut self, now: Instant) {
-        self.cut.get_or_insert(now);
+    /// Audio that is being played is cut off, which was asked for at `asked`.
+    pub(super) fn cut(&mut self, asked: Instant) {
+        self.cut.get_or_insert(asked);
     }
 
-    /// A frame leaves.
-    pub(super) fn sent(&mut self, now: Instant) {
+    /// The sound of what was cut is at its end at `now`: its fade leaves, or nothing is sent any more.
+    pub(super) fn faded(&mut self, now: Instant) {
         let Some(cut) = self.cut.take() else { return };
         let took = now.saturating_duration_since(cut);
         self.barge_ins.add(took);

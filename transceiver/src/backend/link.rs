@@ -90,13 +90,26 @@ pub struct Outgoing {
 #[derive(Debug)]
 struct Incoming {
     event: FromServer,
+    came: Instant,
     /// Its share of the bytes that may wait.
-    _share: Option<OwnedSemaphorePermit>,
+    share: Option<OwnedSemaphorePermit>,
+}
+
+/// What the session takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// Everything.
+    All,
+    /// Everything but audio, for which there is no room.
+    NoAudio,
+    /// Nothing but an end of what is played.
+    Clears,
 }
 
 impl Teller {
     /// Gives an event to the session, as soon as there is room for it; returns false when the session has ended.
     pub async fn tell(&self, event: FromServer) -> bool {
+        let came = Instant::now();
         let length = match &event {
             FromServer::Message(message) => message.len(),
             FromServer::Connected | FromServer::Lost(_) => 0,
@@ -108,10 +121,7 @@ impl Teller {
             share = share => share.ok(),
             () = self.events.closed() => return false,
         };
-        let incoming = Incoming {
-            event,
-            _share: share,
-        };
+        let incoming = Incoming { event, came, share };
         let told = self.events.send(incoming).is_ok();
         self.waker.wake();
         told
@@ -136,6 +146,8 @@ pub struct Linked<T> {
     events: mpsc::UnboundedReceiver<Incoming>,
     /// What has come of these, and keeps its share of the bytes.
     ahead: Ahead<Incoming>,
+    /// The shares of what was taken before its turn: it counts as waiting until the session has taken what came of it.
+    early: Option<OwnedSemaphorePermit>,
     messages: mpsc::Sender<Outgoing>,
     waker: Waker,
     stats: Arc<BackendStats>,
@@ -175,6 +187,7 @@ impl<T: Translator> Linked<T> {
             translator,
             events,
             ahead: Ahead::default(),
+            early: None,
             messages,
             waker,
             stats,
@@ -193,7 +206,7 @@ impl<T: Translator> Linked<T> {
     }
 
     /// Takes one event of the connection's; returns whether there was one whose turn it is.
-    fn take_event(&mut self, full: bool, now: Instant) -> bool {
+    fn take_event(&mut self, takes: Takes, now: Instant) -> bool {
         // Ends: the bytes are bounded, and nothing fills the queue meanwhile.
         let ended = loop {
             match self.events.try_recv() {
@@ -202,19 +215,28 @@ impl<T: Translator> Linked<T> {
             }
         };
         let idle = self.translator.is_idle();
-        if full && !idle {
+        if idle {
+            self.early = None;
+        }
+        if takes == Takes::Clears || (takes == Takes::NoAudio && !idle) {
             let translator = &self.translator;
             self.ahead.look(|incoming| match &incoming.event {
                 FromServer::Message(message) => translator.glance(message),
                 FromServer::Connected | FromServer::Lost(_) => Glance::Plain,
             });
         }
-        let (event, void) = match self.ahead.take(idle) {
-            Some((incoming, void)) => (incoming.event, void),
+        let turn = idle && takes != Takes::Clears;
+        let (event, came, void) = match self.ahead.take(turn) {
+            Some((incoming, void)) => {
+                if !turn {
+                    self.keep(incoming.share);
+                }
+                (incoming.event, incoming.came, void)
+            }
             // The task ended without a last word: it panicked.
-            None if idle && ended && !self.over => {
+            None if turn && ended && !self.over => {
                 let cause = LossCause::Fault;
-                (FromServer::Lost(Loss { cause, retry: None }), false)
+                (FromServer::Lost(Loss { cause, retry: None }), now, false)
             }
             None => return false,
         };
@@ -246,11 +268,21 @@ impl<T: Translator> Linked<T> {
             FromServer::Message(_) => {}
         }
         match event {
-            FromServer::Message(message) if void => self.translator.skip(message, now),
-            event => self.translator.server(event, now),
+            FromServer::Message(message) if void => self.translator.skip(message, came, now),
+            event => self.translator.server(event, came, now),
         }
         self.measure();
         true
+    }
+
+    /// Has the bytes of what was taken before its turn count until its turn has come: else a server that is interrupted over and over fills
+    /// the memory of a session whose client takes nothing.
+    fn keep(&mut self, share: Option<OwnedSemaphorePermit>) {
+        match (&mut self.early, share) {
+            (Some(early), Some(share)) => early.merge(share),
+            (early @ None, share) => *early = share,
+            (Some(_), None) => {}
+        }
     }
 
     fn measure(&mut self) {
@@ -302,12 +334,24 @@ impl<T: Translator> Backend for Linked<T> {
         self.translator.tick(now);
         let mut left = limits::BACKEND_EVENTS_PER_TURN;
         // What an interruption makes void is taken whole: none of it is to be polled before that.
-        while (left > 0 || self.ahead.hurries()) && self.take_event(queue.room == 0, now) {
+        let takes = match queue.room {
+            0 => Takes::NoAudio,
+            _ => Takes::All,
+        };
+        while (left > 0 || self.ahead.hurries()) && self.take_event(takes, now) {
             left = left.saturating_sub(1);
         }
         self.more = (left == 0).then_some(now);
         self.pump(now);
         self.translator.poll(queue, now)
+    }
+
+    fn poll_clear(&mut self, now: Instant) -> Option<Instant> {
+        self.waker.seen();
+        // Takes nothing but what an interruption hurries.
+        while self.take_event(Takes::Clears, now) {}
+        self.pump(now);
+        self.translator.poll_clear()
     }
 
     fn deadline(&self) -> Option<Instant> {

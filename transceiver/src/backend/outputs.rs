@@ -57,6 +57,8 @@ pub(super) struct Outputs {
     names: Names,
     ordered: VecDeque<Waiting>,
     urgent: VecDeque<Waiting>,
+    /// How many of both are [`Waiting::Clear`].
+    clears: usize,
     /// What the last poll gave.
     given: Vec<i16>,
     /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
@@ -73,7 +75,9 @@ enum Waiting {
         given: usize,
     },
     Finished(ItemId),
-    Clear,
+    Clear {
+        asked: Instant,
+    },
 }
 
 impl Outputs {
@@ -85,6 +89,7 @@ impl Outputs {
             names,
             ordered: VecDeque::new(),
             urgent: VecDeque::new(),
+            clears: 0,
             given: Vec::new(),
             connected: false,
             ending: None,
@@ -205,11 +210,12 @@ impl Outputs {
             .extend(pieces.into_iter().map(Waiting::Finished));
     }
 
-    /// The client wants silence, now. It is answered also when there is.
+    /// The client wants silence, as came at `asked`. It is answered also when there is.
     #[must_use = "the server does not know what has been heard"]
-    pub(super) fn clear(&mut self) -> Vec<Truncation> {
+    pub(super) fn clear(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
-        self.urgent.push_back(Waiting::Clear);
+        self.urgent.push_back(Waiting::Clear { asked });
+        self.clears += 1;
         let told = if hit.is_empty() { vec![None] } else { hit };
         for response in told {
             let text = self.cleared(response.as_deref());
@@ -218,12 +224,13 @@ impl Outputs {
         unheard
     }
 
-    /// The user has interrupted, says the server: what is being said ends here.
+    /// The user has interrupted, says the server by what came at `asked`: what is being said ends here.
     #[must_use = "the server does not know what has been heard"]
-    pub(super) fn interrupt(&mut self) -> Vec<Truncation> {
+    pub(super) fn interrupt(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
         if !hit.is_empty() {
-            self.ordered.push_back(Waiting::Clear);
+            self.ordered.push_back(Waiting::Clear { asked });
+            self.clears += 1;
         }
         for response in hit {
             let text = self.cleared(response.as_deref());
@@ -342,10 +349,31 @@ impl Outputs {
         match waiting {
             Waiting::Event(text) => Some(Output::Event(text)),
             Waiting::Finished(item) => Some(Output::Finished(item)),
-            Waiting::Clear => Some(Output::Clear),
+            Waiting::Clear { asked } => {
+                self.clears -= 1;
+                Some(Output::Clear { asked })
+            }
             // Audio is never urgent, and not at the front.
             Waiting::Audio { .. } => None,
         }
+    }
+
+    /// Takes a clear out of its turn: when it was asked for. Nothing in front of it is audio, which was cut off when the clear was made, so
+    /// what stays is in its order.
+    pub(super) fn poll_clear(&mut self) -> Option<Instant> {
+        if self.clears == 0 {
+            return None;
+        }
+        for queue in [&mut self.urgent, &mut self.ordered] {
+            let at = queue
+                .iter()
+                .position(|waiting| matches!(waiting, Waiting::Clear { .. }));
+            if let Some(Waiting::Clear { asked }) = at.and_then(|at| queue.remove(at)) {
+                self.clears -= 1;
+                return Some(asked);
+            }
+        }
+        None
     }
 
     /// As much of the audio at the front as there is room for.
@@ -407,7 +435,7 @@ mod tests {
                 }
                 Output::Audio { pcm, .. } => format!("audio {}", pcm.len()),
                 Output::Finished(_) => "finished".to_owned(),
-                Output::Clear => "clear".to_owned(),
+                Output::Clear { .. } => "clear".to_owned(),
                 other => panic!("{other:?}"),
             });
         }
@@ -444,12 +472,12 @@ mod tests {
             part: 3,
             sent_ms: 0,
         };
-        assert_eq!(outputs.interrupt(), [unheard]);
+        assert_eq!(outputs.interrupt(Instant::now()), [unheard]);
         assert_eq!(
             polled(&mut outputs, 1_000),
             ["clear", "output_audio_buffer.cleared"]
         );
-        assert_eq!(outputs.interrupt(), [], "cut once");
+        assert_eq!(outputs.interrupt(Instant::now()), [], "cut once");
     }
 
     #[test]
@@ -459,7 +487,7 @@ mod tests {
         outputs.play(item, vec![0; 100]);
         assert_eq!(polled(&mut outputs, 60).len(), 2);
         outputs.play(item, vec![0; 100]);
-        assert_eq!(outputs.clear(), []);
+        assert_eq!(outputs.clear(Instant::now()), []);
         let cut = outputs.played(PlayoutEvent::Cleared { item, sent_ms: 4 });
         assert_eq!(cut.map(|cut| cut.sent_ms), Some(4));
     }

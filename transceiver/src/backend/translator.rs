@@ -109,7 +109,8 @@ pub struct TranslatorCounters {
 ///
 /// [`Linked`](super::Linked) makes a [`Backend`](crate::audio::Backend) of it and a connection. A server's message is given only when
 /// nothing waits to be polled, so that what waits here is at most what one message makes: what a server says faster than it is played waits
-/// in the link. But an [interruption](Glance::Interruption), and all that was said before it, is given at once.
+/// in the link. But an [interruption](Glance::Interruption), and all that was said before it, is given at once where there is no room for audio, or
+/// for events: then the clear that it makes is asked for alone, and the rest is polled when there is room.
 pub trait Translator: Send {
     /// In which form audio crosses the seam to the session; see [`Backend::format`](crate::audio::Backend::format).
     fn form(&self) -> Form {
@@ -119,8 +120,8 @@ pub trait Translator: Send {
     /// Takes what the session says at `now`.
     fn handle(&mut self, input: Input<'_>, now: Instant);
 
-    /// Takes what the connection says at `now`.
-    fn server(&mut self, event: FromServer, now: Instant);
+    /// Takes what the connection says at `now`. It came at `came`, and may have waited since.
+    fn server(&mut self, event: FromServer, came: Instant, now: Instant);
 
     /// What a message is to those that wait in front of it. It is not taken.
     fn glance(&self, _message: &Message) -> Glance {
@@ -128,8 +129,8 @@ pub trait Translator: Send {
     }
 
     /// Takes a message in front of an interruption, which follows before the next poll: audio in it is not to be played, but it was said.
-    fn skip(&mut self, message: Message, now: Instant) {
-        self.server(FromServer::Message(message), now);
+    fn skip(&mut self, message: Message, came: Instant, now: Instant) {
+        self.server(FromServer::Message(message), came, now);
     }
 
     /// Does what is due at `now`: called before the polls.
@@ -137,6 +138,9 @@ pub trait Translator: Send {
 
     /// The next output for the session; see [`Backend::poll`](crate::audio::Backend::poll).
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>>;
+
+    /// Takes an interruption out of its turn; see [`Backend::poll_clear`](crate::audio::Backend::poll_clear).
+    fn poll_clear(&mut self) -> Option<Instant>;
 
     /// Whether nothing waits to be polled, also nothing for which there is no room.
     fn is_idle(&self) -> bool;

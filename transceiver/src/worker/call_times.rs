@@ -86,7 +86,7 @@ pub fn encode<'a>(
     let jitter = [("down", jitter_down), ("up", jitter_up)];
     let jitter = jitter.map(|(way, times)| (Some(("direction", way)), times));
     times::encode(encoder, "call_jitter", help, &jitter)?;
-    let help = "From the model server's word that the user interrupts to the frame with which the sound fades, in ended calls";
+    let help = "From the arrival of the model server's word that the user interrupts, or of the client's, to the frame with which the sound fades, in ended calls";
     times::encode(encoder, "barge_in", help, &[(None, barge_ins)])?;
     let help = "The most audio that ever waited to be played in an ended call";
     times::encode(encoder, "playout_queue_peak", help, &[(None, queue_peak)])

@@ -78,6 +78,8 @@ fn a_session_that_panics_for_the_first_time_while_it_is_put_away_is_counted_so()
         let counters = rig.core.counters();
         assert_eq!(counters.ended[EndReason::Panicked as usize], 1);
         assert_eq!(counters.ended.iter().sum::<u64>(), 1);
+        // The debug page says what the metric does.
+        assert_eq!(rig.ending(2), "panicked", "{places:?}");
         assert_eq!(rig.core.sessions(), 1);
         assert_eq!(rig.answers(1), 1);
     }
@@ -165,6 +167,7 @@ fn a_backend_that_panics_when_it_is_dropped_leaves_the_neighbours_alive() {
     let sent = rig.flush();
     assert!(sent.iter().any(|(h, _)| h.kind == RecordKind::Close));
     assert_eq!(rig.core.counters().ended[EndReason::Panicked as usize], 1);
+    assert_eq!(rig.ending(2), "panicked");
     assert_eq!(rig.core.sessions(), 1);
     assert_eq!(rig.answers(1), 1);
     rig.create_for(2, Some("there"))

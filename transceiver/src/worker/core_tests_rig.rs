@@ -141,6 +141,12 @@ impl Rig {
         result.try_recv().expect("answered")
     }
 
+    /// Why a session ended, as support is told.
+    pub(super) fn ending(&self, id: u32) -> &'static str {
+        let found = self.core.settings.endings.find(SessionId(id));
+        found.expect("an ended session").1.reason
+    }
+
     pub(super) fn hang_up(&mut self, id: u32, created: u64) -> bool {
         let (reply, mut result) = oneshot::channel();
         let id = SessionId(id);

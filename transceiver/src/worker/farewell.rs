@@ -38,9 +38,6 @@ impl Core {
         };
         let report = guarded(|| slot.session.report(now));
         let report = report.map(|report| slot.report(self.settings.shard, report));
-        // Before it leaves the directory: whoever asks finds it here or there.
-        self.note_end(id, reason, report, now);
-        self.settings.directory.release(id);
         let mut session = slot.session;
         let destinations = guarded(|| session.destinations().collect::<Vec<_>>());
         for to in destinations.iter().flatten() {
@@ -52,7 +49,7 @@ impl Core {
         let summary = guarded(|| session.summary(now));
         let created = session.created();
         let dropped = guarded(|| drop(session));
-        let whole = destinations.is_some() && summary.is_some();
+        let whole = report.is_some() && destinations.is_some() && summary.is_some();
         let whole = whole && [passed, left, dropped].iter().all(Option::is_some);
         let reason = if whole {
             reason
@@ -60,6 +57,9 @@ impl Core {
             tracing::error!(session = id.0, "a session panicked while it was put away");
             EndReason::Panicked
         };
+        // Before it leaves the directory, so that whoever asks finds it here or there; and once it is known how it ended.
+        self.note_end(id, reason, report, now);
+        self.settings.directory.release(id);
         self.counters.states[slot.state as usize] -= 1;
         self.counters.ended[reason as usize] += 1;
         let summary = summary.unwrap_or_default();

@@ -10,6 +10,7 @@ mod core;
 mod egress;
 mod endings;
 mod farewell;
+mod paths;
 mod run;
 mod stats;
 mod wait;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::command::Command;
 use super::core::{Core, Shared};
+use super::paths::Paths;
 use super::stats::WorkerStats;
 use super::wait::{Wake, changes, look, wait};
 use crate::limits;
@@ -40,6 +41,8 @@ pub struct Worker {
     pub stop: watch::Receiver<bool>,
     /// Where its counters are published.
     pub stats: Arc<WorkerStats>,
+    /// Upper bound for the MTU of the paths to relays.
+    pub internal_mtu: Option<u16>,
     /// The processor that it is pinned to.
     pub cpu: Option<core_affinity::CoreId>,
 }
@@ -100,6 +103,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
         mut drain,
         stop,
         stats,
+        internal_mtu,
         ..
     } = worker;
     let socket = tokio::net::UdpSocket::from_std(socket)?;
@@ -107,6 +111,7 @@ async fn run(worker: Worker) -> std::io::Result<()> {
     let mut sleep = pin!(tokio::time::sleep(Duration::ZERO));
     let mut batch = ReceiveBatch::default();
     let mut meminfo_at = Instant::now();
+    let mut paths = Paths::new(internal_mtu, core.egress(), meminfo_at);
     let mut busy = false;
 
     loop {
@@ -168,8 +173,9 @@ async fn run(worker: Worker) -> std::io::Result<()> {
             Err(_) => core.counters().receive_errors += 1,
         }
 
-        // 6. What the turn made leaves, packed per hop.
+        // 6. What the turn made leaves, packed per hop, as large as the paths take it.
         flush(&mut core, &socket);
+        paths.look(core.egress(), now);
 
         // 7. Counters become visible.
         if now.duration_since(meminfo_at) >= Duration::from_secs(1) {
@@ -240,6 +246,10 @@ fn flush(core: &mut Core, socket: &tokio::net::UdpSocket) {
         sent = socket::send_batch(socket.as_raw_fd(), &list);
     });
     core.counters().send_errors += sent.failed as u64;
+    core.counters().oversize += sent.oversize.len() as u64;
+    for hop in sent.oversize {
+        core.egress().too_large(Hop::new(hop));
+    }
     for _ in 0..sent.left {
         core.drops().count(Reason::SocketFull);
     }

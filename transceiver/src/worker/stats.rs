@@ -49,6 +49,8 @@ pub struct Counters {
     pub kernel_drops: u64,
     /// Sends that the system refused for another reason than a full socket.
     pub send_errors: u64,
+    /// Trunk datagrams that were larger than their path takes.
+    pub oversize: u64,
     /// Receives that failed for another reason than an empty socket: ICMP answers, mostly.
     pub receive_errors: u64,
 }
@@ -116,6 +118,7 @@ published!(
     timer_late_us,
     kernel_drops,
     send_errors,
+    oversize,
     receive_errors,
 );
 

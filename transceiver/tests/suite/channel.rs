@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_shared::packet::{PacketClass, classify};
 use firsthop_transceiver::audio::{Backend, Input, MAX_EVENTS, Output, QueueState};
-use firsthop_transceiver::life::State;
+use firsthop_transceiver::life::{EndReason, State};
 use firsthop_transceiver::limits;
 use firsthop_transceiver::reason::Reason;
 use serde_json::{Value, json};
@@ -208,4 +208,36 @@ fn a_client_that_acknowledges_nothing_holds_its_backend_up_for_a_while_and_is_to
     let dropped = call.session.summary(call.now).audio.dropped_events;
     assert_eq!(received.iter().filter_map(lost).sum::<u64>(), dropped);
     assert!(numbers(&received).is_sorted());
+}
+
+#[test]
+fn nothing_that_leaves_is_larger_than_any_path_takes() {
+    // Clients that begin DTLS, and that leave it to us; what is said once, and what is said again because it was lost.
+    for (id, setup, lossy) in [
+        (31, "actpass", false),
+        (32, "active", false),
+        (33, "actpass", true),
+        (34, "active", true),
+    ] {
+        let large = |n: usize| json!({"type": "large", "n": n, "x": "x".repeat(n * 10_000)});
+        let (backend, _) = Says::all((1..=20).map(large));
+        let edit = |offer: String| offer.replace("a=setup:actpass", &format!("a=setup:{setup}"));
+        let mut call = Call::to(id, backend, edit);
+        let mut count = 0;
+        call.lose_down = Box::new(move |outgoing| {
+            count += 1;
+            lossy && classify(&outgoing.payload) == PacketClass::Dtls && count % 10 == 3
+        });
+        call.until(secs(120), |call| call.client.heard.events.len() == 21);
+        assert_eq!(numbers(&received(&call)), (1..=20).collect::<Vec<_>>());
+        call.session.end(EndReason::HungUp, call.now, &mut call.out);
+        call.run(secs(1));
+        let mut largest = 0;
+        for (_, outgoing) in &call.sent {
+            let size = outgoing.payload.len();
+            assert!(size <= 1_200, "{:?}: {size}", classify(&outgoing.payload));
+            largest = largest.max(size);
+        }
+        assert!(largest > 1_100, "{largest}: its packets are filled");
+    }
 }

@@ -1,7 +1,10 @@
 //! Why sessions end although nobody hung up: idle for too long, and drained. In virtual time.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
+use firsthop_transceiver::audio::{Backend, Input, ItemId, Output, PlayoutSettings, QueueState};
+use firsthop_transceiver::backend::Opened;
 use firsthop_transceiver::life::{EndReason, State};
 use firsthop_transceiver::limits;
 
@@ -67,6 +70,69 @@ fn who_speaks_or_listens_is_not_idle() {
     // What was said comes back, and then the time runs again.
     call.run(secs(120));
     assert_eq!(call.session.end_reason(), Some(EndReason::Idle));
+}
+
+/// A backend that says all it has at once, and knows the end of it: as a model does that is faster than what is heard.
+struct Answers {
+    pcm: Vec<i16>,
+    left: VecDeque<Say>,
+}
+
+enum Say {
+    Created,
+    Answer,
+    End,
+}
+
+const ANSWER: ItemId = ItemId(1);
+
+impl Answers {
+    fn lasting(time: Duration) -> Box<Self> {
+        let samples = time.as_millis() as usize * 24;
+        Box::new(Self {
+            pcm: (0..samples).map(|n| (n % 100) as i16 * 100).collect(),
+            left: [Say::Created, Say::Answer, Say::End].into(),
+        })
+    }
+}
+
+impl Backend for Answers {
+    fn handle(&mut self, _: Input<'_>, _: Instant) {}
+
+    fn poll(&mut self, queue: QueueState, _: Instant) -> Option<Output<'_>> {
+        Some(match self.left.pop_front()? {
+            Say::Created => Output::Event(r#"{"type":"session.created"}"#.to_owned()),
+            Say::Answer => {
+                assert!(queue.room >= self.pcm.len());
+                Output::Audio {
+                    item: Some(ANSWER),
+                    pcm: &self.pcm,
+                }
+            }
+            Say::End => Output::Finished(ANSWER),
+        })
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[test]
+fn who_listens_to_an_answer_that_came_at_once_is_not_idle_before_its_end() {
+    let answer = secs(90);
+    let opened = Opened {
+        backend: Answers::lasting(answer),
+        playout: PlayoutSettings::default(),
+    };
+    let mut call = Call::answered(6, opened, |new| new.idle = Some(secs(20)));
+    call.until(secs(5), |call| call.session.state() == State::Live);
+    let start = call.now;
+    call.until(secs(200), |call| call.session.state() == State::Ended);
+    assert_eq!(call.session.end_reason(), Some(EndReason::Idle));
+    let lasted = call.now - start;
+    assert!(lasted >= answer + secs(19), "ended after {lasted:?}");
+    assert!(lasted < answer + secs(25), "ended after {lasted:?}");
 }
 
 #[test]

@@ -10,7 +10,6 @@ use firsthop_relay::cache::FlowCache;
 use firsthop_relay::control::CoreControl;
 use firsthop_relay::counters::Published;
 use firsthop_relay::limits;
-use firsthop_relay::paths::PathSizes;
 use firsthop_relay::ring::{Ring, RingSize};
 use firsthop_relay::shard::{PublicPath, Shard, ShardParts};
 use firsthop_relay::sockets;
@@ -18,6 +17,7 @@ use firsthop_relay::wake::Wake;
 use firsthop_relay_core::{
     CacheConfig, IngressPath, Micros, Router, RouterConfig, Seeds, Steering, Transport,
 };
+use firsthop_service::paths::PathSizes;
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 

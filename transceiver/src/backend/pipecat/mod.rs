@@ -115,7 +115,7 @@ impl Pipecat {
             .hear(pcm, |piece| Message::Binary(packer.pack(piece)));
     }
 
-    fn client_event(&mut self, text: &str) {
+    fn client_event(&mut self, text: &str, now: Instant) {
         let Some((event, id)) = client::read(text) else {
             return self.outputs.refuse(Refusal::NotJson, &Value::Null);
         };
@@ -126,7 +126,7 @@ impl Pipecat {
                 return self.outputs.refuse(Refusal::Unsupported(UNSUPPORTED), &id);
             }
             Event::Clear => {
-                let cut = self.outputs.clear();
+                let cut = self.outputs.clear(now);
                 return self.truncated(cut);
             }
             Event::Respond => return,
@@ -189,8 +189,8 @@ impl Pipecat {
     }
 
     /// The bot was interrupted: it is to be silent.
-    fn interrupt(&mut self) {
-        let cut = self.outputs.interrupt();
+    fn interrupt(&mut self, came: Instant) {
+        let cut = self.outputs.interrupt(came);
         self.truncated(cut);
         self.finish(Ending::Interrupted);
     }
@@ -209,13 +209,13 @@ impl Pipecat {
         }
     }
 
-    fn frame(&mut self, bytes: &[u8], now: Instant) {
+    fn frame(&mut self, bytes: &[u8], came: Instant, now: Instant) {
         let Some(frame) = wire::read(bytes) else {
             self.counters.malformed += 1;
             return;
         };
         match frame.frame {
-            Some(Kind::Audio(audio)) => self.audio(&audio, now),
+            Some(Kind::Audio(audio)) => self.audio(&audio, came, now),
             Some(Kind::Text(text)) => {
                 self.text_frames = true;
                 self.says(&text.text, false, now);
@@ -224,14 +224,14 @@ impl Pipecat {
                 self.transcription_frames = true;
                 self.user_said(&said.text);
             }
-            Some(Kind::Message(message)) => self.message(message.data, now),
-            Some(Kind::Interruption(_)) => self.interrupt(),
+            Some(Kind::Message(message)) => self.message(message.data, came, now),
+            Some(Kind::Interruption(_)) => self.interrupt(came),
             // Of a later version.
             None => {}
         }
     }
 
-    fn audio(&mut self, frame: &wire::Audio, now: Instant) {
+    fn audio(&mut self, frame: &wire::Audio, came: Instant, now: Instant) {
         if frame.audio.is_empty() {
             return;
         }
@@ -250,7 +250,7 @@ impl Pipecat {
             }
         };
         if let Some(asked) = self.asked.take() {
-            self.latency = Some(now.saturating_duration_since(asked));
+            self.latency = Some(came.saturating_duration_since(asked));
         }
         let said = self.speaking(now);
         let (response, item) = (said.response.clone(), said.item.clone());
@@ -311,7 +311,7 @@ impl Pipecat {
         );
     }
 
-    fn message(&mut self, data: String, now: Instant) {
+    fn message(&mut self, data: String, came: Instant, now: Instant) {
         let Ok(message) = serde_json::from_str::<Value>(&data) else {
             self.counters.malformed += 1;
             return;
@@ -338,7 +338,7 @@ impl Pipecat {
                 self.turn = Some(id);
             }
             Meaning::UserStopped => {
-                self.asked = Some(now);
+                self.asked = Some(came);
                 let id = self
                     .turn
                     .get_or_insert_with(|| self.outputs.ids.make("item"))
@@ -394,7 +394,7 @@ impl Pipecat {
 }
 
 impl Translator for Pipecat {
-    fn handle(&mut self, input: Input<'_>, _now: Instant) {
+    fn handle(&mut self, input: Input<'_>, now: Instant) {
         match input {
             Input::Audio(pcm) => {
                 self.heard += pcm.len() as u64;
@@ -402,7 +402,7 @@ impl Translator for Pipecat {
             }
             // Not this backend's form.
             Input::Encoded(_) => {}
-            Input::Event(text) => self.client_event(text),
+            Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => {
                 let cut = self.outputs.played(event);
                 self.truncated(cut);
@@ -410,10 +410,10 @@ impl Translator for Pipecat {
         }
     }
 
-    fn server(&mut self, event: FromServer, now: Instant) {
+    fn server(&mut self, event: FromServer, came: Instant, now: Instant) {
         match event {
             FromServer::Connected => self.open(),
-            FromServer::Message(Message::Binary(bytes)) => self.frame(&bytes, now),
+            FromServer::Message(Message::Binary(bytes)) => self.frame(&bytes, came, now),
             FromServer::Message(Message::Text(_)) => self.counters.malformed += 1,
             FromServer::Lost(loss) => self.lost(&loss, now),
         }
@@ -439,6 +439,10 @@ impl Translator for Pipecat {
 
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
         self.outputs.poll(queue.room, now)
+    }
+
+    fn poll_clear(&mut self) -> Option<Instant> {
+        self.outputs.poll_clear()
     }
 
     fn is_idle(&self) -> bool {

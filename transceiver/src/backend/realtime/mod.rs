@@ -129,7 +129,7 @@ impl Realtime {
             ClientEvent::Untyped => self.outputs.refuse(Refusal::Untyped, &id),
             ClientEvent::Append => self.outputs.refuse(Refusal::Audio, &id),
             ClientEvent::Clear => {
-                let cut = self.outputs.clear();
+                let cut = self.outputs.clear(now);
                 self.truncate(cut);
             }
             ClientEvent::Pass | ClientEvent::Update(_) | ClientEvent::Respond => {
@@ -184,9 +184,9 @@ impl Realtime {
         }
     }
 
-    fn message(&mut self, text: String, now: Instant) {
+    fn message(&mut self, text: String, came: Instant) {
         let (meaning, renamed) = match event::read(&text) {
-            Some(Event::Audio(delta)) => return self.audio(&delta, now),
+            Some(Event::Audio(delta)) => return self.audio(&delta, came),
             Some(Event::Told(meaning, renamed)) => (meaning, renamed),
             None => {
                 self.counters.malformed += 1;
@@ -208,11 +208,11 @@ impl Realtime {
             Meaning::SpeechStarted => {
                 self.asked = None;
                 if self.interrupts {
-                    let cut = self.outputs.interrupt();
+                    let cut = self.outputs.interrupt(came);
                     self.truncate(cut);
                 }
             }
-            Meaning::TurnEnded => self.asked = Some(now),
+            Meaning::TurnEnded => self.asked = Some(came),
             Meaning::Error { expired } => {
                 self.counters.errors += 1;
                 self.expired |= expired;
@@ -225,9 +225,9 @@ impl Realtime {
         }
     }
 
-    fn audio(&mut self, delta: &AudioDelta<'_>, now: Instant) {
+    fn audio(&mut self, delta: &AudioDelta<'_>, came: Instant) {
         if let Some(asked) = self.asked.take() {
-            self.latency = Some(now.saturating_duration_since(asked));
+            self.latency = Some(came.saturating_duration_since(asked));
         }
         if delta.delta.is_empty() {
             return;
@@ -323,16 +323,16 @@ impl Translator for Realtime {
         }
     }
 
-    fn server(&mut self, event: FromServer, now: Instant) {
+    fn server(&mut self, event: FromServer, came: Instant, now: Instant) {
         match event {
             FromServer::Connected => {
                 self.outputs.connected();
                 self.hello_by = Some(now + limits::BACKEND_HELLO);
             }
-            FromServer::Message(Message::Text(text)) => self.message(text, now),
+            FromServer::Message(Message::Text(text)) => self.message(text, came),
             // Some servers send their JSON as binary messages.
             FromServer::Message(Message::Binary(bytes)) => match String::from_utf8(bytes) {
-                Ok(text) => self.message(text, now),
+                Ok(text) => self.message(text, came),
                 Err(_) => self.counters.malformed += 1,
             },
             FromServer::Lost(loss) => self.lost(&loss, now),
@@ -350,9 +350,9 @@ impl Translator for Realtime {
         }
     }
 
-    fn skip(&mut self, message: Message, now: Instant) {
+    fn skip(&mut self, message: Message, came: Instant, now: Instant) {
         self.skips = true;
-        self.server(FromServer::Message(message), now);
+        self.server(FromServer::Message(message), came, now);
         self.skips = false;
     }
 
@@ -373,6 +373,10 @@ impl Translator for Realtime {
             }
             (output, _) => Some(output),
         }
+    }
+
+    fn poll_clear(&mut self) -> Option<Instant> {
+        self.outputs.poll_clear()
     }
 
     fn is_idle(&self) -> bool {

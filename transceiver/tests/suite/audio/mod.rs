@@ -6,6 +6,7 @@ mod codec;
 mod conversation;
 mod cost;
 mod g711;
+mod interruptions;
 mod passthrough;
 mod playout;
 mod reorder;

@@ -30,7 +30,7 @@ enum Say {
     Bytes(Vec<u8>),
     Pcm(Vec<i16>),
     Finished,
-    Clear,
+    Clear(Instant),
 }
 
 const ITEM: ItemId = ItemId(7);
@@ -40,14 +40,14 @@ impl Backend for Script {
         Format::Encoded(self.codec)
     }
 
-    fn handle(&mut self, input: Input<'_>, _now: Instant) {
+    fn handle(&mut self, input: Input<'_>, now: Instant) {
         let mut told = self.told.lock().unwrap();
         match input {
             Input::Encoded(bytes) => told.heard.extend_from_slice(bytes),
             Input::Audio(_) => told.pieces_of_pcm += 1,
             Input::Playout(event) => told.playout.push(event),
             // The client says "stop".
-            Input::Event(_) => self.say.push_back(Say::Clear),
+            Input::Event(_) => self.say.push_back(Say::Clear(now)),
         }
     }
 
@@ -65,7 +65,7 @@ impl Backend for Script {
             },
             Say::Pcm(pcm) => Output::Audio { item: None, pcm },
             Say::Finished => Output::Finished(ITEM),
-            Say::Clear => Output::Clear,
+            Say::Clear(asked) => Output::Clear { asked: *asked },
         })
     }
 
@@ -88,7 +88,7 @@ fn call(codec: Codec, say: Vec<Say>) -> (Conversation, Arc<Mutex<Told>>) {
         codec,
         told: Arc::clone(&told),
         say: say.into(),
-        given: Say::Clear,
+        given: Say::Finished,
     });
     let mut conversation = Conversation::new(script, settings(codec), 5_000).unwrap();
     conversation.start_playing();
@@ -213,7 +213,7 @@ fn a_backend_of_another_codec_than_the_call_s_is_refused() {
             codec: backend,
             told: Arc::default(),
             say: VecDeque::new(),
-            given: Say::Clear,
+            given: Say::Finished,
         });
         let error = Conversation::new(script, settings(client), 0)
             .err()

@@ -61,6 +61,91 @@ fn audio_faster_than_real_time_leaves_in_frames_of_20_ms() {
 }
 
 #[test]
+fn an_item_is_played_until_its_last_frame_whether_or_not_its_end_is_known() {
+    // As of a model that is slower than what is heard, one that is faster, and one whose last word is its end.
+    for finish_at in [None, Some(0), Some(40)] {
+        let (mut playout, start) = (playout(), Instant::now());
+        playout.push(Some(A), &[1; 3 * FRAME], start);
+        for (n, goes_on) in [(0, true), (1, true), (2, finish_at.is_none())] {
+            let now = at(start, 20 * n);
+            if finish_at.is_some_and(|ms| 20 * n >= ms) {
+                playout.finish(A);
+            }
+            assert!(playout.poll(now).is_some());
+            assert!(playout.plays_item(), "frame {n}, {finish_at:?}");
+            assert_eq!(playout.cuts_item(), goes_on, "frame {n}, {finish_at:?}");
+        }
+        // The silence that ends it is none of its own.
+        assert!(playout.poll(at(start, 60)).is_some());
+        assert!(!playout.plays_item() && !playout.cuts_item());
+    }
+}
+
+#[test]
+fn what_is_cut_off_is_sound_of_an_item_and_nothing_else() {
+    type Before = fn(&mut Playout, Instant);
+    let cases: [(&str, bool, Before); 8] = [
+        ("nothing was ever given", false, |_, _| {}),
+        ("it waits for its first frame", false, |playout, start| {
+            playout.push(Some(A), &[1; 3 * FRAME], start);
+        }),
+        ("all of it is queued", true, |playout, start| {
+            playout.push(Some(A), &[1; 3 * FRAME], start);
+            playout.finish(A);
+            playout.poll(start);
+        }),
+        (
+            "it is over, and the next one waits",
+            true,
+            |playout, start| {
+                playout.push(Some(A), &[1; FRAME], start);
+                playout.finish(A);
+                playout.push(Some(B), &[1; FRAME], start);
+                playout.poll(start);
+            },
+        ),
+        (
+            "it is over, and sound of no item waits",
+            false,
+            |playout, start| {
+                playout.push(Some(A), &[1; FRAME], start);
+                playout.finish(A);
+                playout.push(None, &[1; FRAME], start);
+                playout.poll(start);
+            },
+        ),
+        ("sound of no item", false, |playout, start| {
+            playout.push(None, &[1; 3 * FRAME], start);
+            playout.poll(start);
+        }),
+        (
+            "it ran dry, and silence is sent",
+            false,
+            |playout, start| {
+                playout.push(Some(A), &[1; FRAME], start);
+                run(playout, start, 0, 100);
+            },
+        ),
+        (
+            "it ran dry, and nothing is sent",
+            false,
+            |playout, start| {
+                playout.push(Some(A), &[1; FRAME], start);
+                run(playout, start, 0, 1_000);
+                assert!(playout.is_stopped());
+            },
+        ),
+    ];
+    for (case, expected, before) in cases {
+        let (mut playout, start) = (playout(), Instant::now());
+        before(&mut playout, start);
+        assert_eq!(playout.cuts_item(), expected, "{case}");
+        playout.clear();
+        assert!(!playout.cuts_item(), "{case}: cut once");
+    }
+}
+
+#[test]
 fn nothing_is_sent_before_the_first_audio() {
     let (mut playout, start) = (playout(), Instant::now());
     assert_eq!(run(&mut playout, start, 0, 100), []);

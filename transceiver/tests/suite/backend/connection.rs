@@ -41,7 +41,7 @@ impl Translator for Notes {
             self.up.push(text.to_owned());
         }
     }
-    fn server(&mut self, event: FromServer, _: Instant) {
+    fn server(&mut self, event: FromServer, _: Instant, _: Instant) {
         self.told.push(event);
     }
     fn tick(&mut self, _: Instant) {}
@@ -59,6 +59,9 @@ impl Translator for Notes {
                 )
             }
         }))
+    }
+    fn poll_clear(&mut self) -> Option<Instant> {
+        None
     }
     fn is_idle(&self) -> bool {
         !self.deaf && self.told.is_empty()

@@ -82,7 +82,7 @@ impl Stage {
                     assert_eq!(self.playout.push(item, pcm, now), pcm.len());
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
-                Some(Output::Clear) => self.playout.clear(),
+                Some(Output::Clear { .. }) => self.playout.clear(),
                 Some(Output::Encoded { .. }) => panic!("a bot takes PCM alone"),
                 Some(Output::End(why)) => {
                     assert!(!std::mem::replace(&mut self.ended, true), "it ends once");
@@ -151,7 +151,7 @@ impl Stage {
 
     fn tell(&mut self, event: FromServer) {
         let now = self.instant();
-        self.pipecat.server(event, now);
+        self.pipecat.server(event, now, now);
         self.settle();
     }
 

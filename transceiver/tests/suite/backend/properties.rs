@@ -76,7 +76,8 @@ impl Stage {
     }
 
     fn connect(&mut self) {
-        self.translator.server(FromServer::Connected, self.now);
+        self.translator
+            .server(FromServer::Connected, self.now, self.now);
         self.settle();
         self.say(&json!({"type": "session.created", "session": {}}));
     }
@@ -87,7 +88,7 @@ impl Stage {
 
     fn text(&mut self, text: String) {
         self.translator
-            .server(FromServer::Message(Message::Text(text)), self.now);
+            .server(FromServer::Message(Message::Text(text)), self.now, self.now);
         self.settle();
     }
 
@@ -117,7 +118,7 @@ impl Stage {
                     assert_eq!(self.playout.push(item, pcm, self.now), pcm.len());
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
-                Some(Output::Clear) => self.playout.clear(),
+                Some(Output::Clear { .. }) => self.playout.clear(),
                 Some(Output::Encoded { .. } | Output::End(_)) => panic!("not here"),
             }
             self.report();
@@ -190,7 +191,8 @@ impl Stage {
                     cause: LossCause::Closed(None),
                     retry: Some(Duration::ZERO),
                 };
-                self.translator.server(FromServer::Lost(loss), self.now);
+                self.translator
+                    .server(FromServer::Lost(loss), self.now, self.now);
                 self.settle();
                 self.connect();
             }
@@ -232,7 +234,8 @@ proptest! {
     #[test]
     fn no_message_of_a_server_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,200}") {
         let mut stage = Stage::new();
-        stage.translator.server(FromServer::Message(Message::Binary(bytes)), stage.now);
+        let now = stage.now;
+        stage.translator.server(FromServer::Message(Message::Binary(bytes)), now, now);
         stage.settle();
         stage.text(text);
     }

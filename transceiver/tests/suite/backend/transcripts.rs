@@ -424,7 +424,7 @@ fn speech_is_an_interruption_before_its_turn_only_while_it_interrupts() {
         let session = json!({"audio": {"input": {"turn_detection": detection}}});
         let updated = text(json!({"type": "session.updated", "session": session}));
         assert_eq!(realtime.glance(&updated), Glance::Opaque);
-        realtime.server(FromServer::Message(updated), now);
+        realtime.server(FromServer::Message(updated), now, now);
         assert_eq!(realtime.glance(&speech), expected);
     }
 }

@@ -117,6 +117,23 @@ impl Call {
         Self::made(id, client, true, &ingresses, |offer| offer, new, echo, now)
     }
 
+    /// The same with a backend of the test's own.
+    pub(crate) fn answered(id: u32, opened: Opened, new: impl FnOnce(&mut NewSession<'_>)) -> Self {
+        let now = Instant::now();
+        let client = Client::new(now);
+        let ingresses = two_ingresses();
+        Self::made(
+            id,
+            client,
+            true,
+            &ingresses,
+            |offer| offer,
+            new,
+            opened,
+            now,
+        )
+    }
+
     /// A call with a backend of the test's own, by an offer that the test has a say in.
     pub(crate) fn to(
         id: u32,
