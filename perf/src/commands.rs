@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::asking_report::{CALLS_PER_CORE, CallBench, CallReport};
-use firsthop_perf::bench::{self, Case, Effort, FLOWS};
+use firsthop_perf::bench::{self, Case, Effort, FLOWS, FLOWS_MANY};
 use firsthop_perf::counters::{Counter, Event};
 use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport, STRAGGLERS};
@@ -335,13 +335,16 @@ fn look_into(lab: &Lab, effort: &Effort, data: &Path, report: &mut Report) {
 }
 
 fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {
-    for flows in [10, 100, 1_000, 10_000, 100_000, effort.flows_max] {
-        match bench::flow_cost(lab, flows, effort) {
+    for flows in [10, 100, 1_000, 10_000, 100_000, FLOWS_MANY] {
+        match bench::flow_cost(lab, &bench::flow_case(flows), effort) {
             Ok(cost) => {
                 eprintln!("{flows:>10} flows {:>15.0} ns", cost.cost.nanos);
                 report.flows.push(cost);
             }
-            Err(error) => report.missing.push(format!("{flows} flows: {error}")),
+            Err(error) => {
+                eprintln!("{flows:>10} flows {error}");
+                report.missing.push(format!("{flows} flows: {error}"));
+            }
         }
     }
 }

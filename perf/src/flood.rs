@@ -14,7 +14,6 @@ use serde::Serialize;
 use crate::burst::wait_empty;
 use crate::crowd::{CLIENT_UFRAG, Crowd, open_socket};
 use crate::load::{self, LoadPlan, LoadReport, Way};
-use crate::metrics::Metrics;
 use crate::mmsg::{BATCH, Outbox, copy_of};
 use crate::process::own_drops;
 use crate::rig::{Direction, Rig};
@@ -189,9 +188,6 @@ const BACKLOG: usize = 4_096;
 /// How long stragglers among the live calls' packets are waited for: what comes late in a flood was not lost.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
-/// How long the relay may take to publish its counters, which it does ten times a second on a machine that is quiet.
-const PUBLISHED: Duration = Duration::from_secs(10);
-
 /// Floods a relay while the rig's calls are live, then measures the junk alone.
 ///
 /// # Errors
@@ -202,7 +198,7 @@ pub fn run(
     junk: Junk,
     plan: &FloodPlan,
 ) -> io::Result<FloodReport> {
-    let before = published(subject)?;
+    let before = subject.published()?;
     let own_before = own_drops()?;
     let memory = subject.process.usage()?.resident;
     let mut flood = Flood::new(junk, &rig.crowd, subject.place.public, plan.sources)?;
@@ -222,7 +218,7 @@ pub fn run(
     let rate = flood.sent as f64 / plan.duration.as_secs_f64();
     let own_drops = own_drops()?.saturating_sub(own_before);
     let nanos = cost(&mut flood, subject, rig, plan.rounds)?;
-    let after = published(subject)?;
+    let after = subject.published()?;
     let (up, down) = (live.up.unwrap_or_default(), live.down.unwrap_or_default());
     let lost = |way: &Way| way.sent.saturating_sub(way.received);
     Ok(FloodReport {
@@ -236,21 +232,6 @@ pub fn run(
         memory_growth: subject.process.usage()?.resident as i64 - memory as i64,
         drops: after.drops_since(&before),
     })
-}
-
-/// What the relay has counted up to now: counters that it published later than this was asked for.
-fn published(subject: &Subject) -> io::Result<Metrics> {
-    let begin = Instant::now();
-    let turns = |metrics: &Metrics| metrics.sum("turns_total");
-    let old = turns(&Metrics::read(subject.place.admin)?);
-    while turns(&Metrics::read(subject.place.admin)?) == old {
-        if begin.elapsed() > PUBLISHED {
-            return Err(io::Error::other("the relay publishes no counters"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // That reading may have been taken in the middle of the publication.
-    Metrics::read(subject.place.admin)
 }
 
 /// Works off backlogs of junk; the median cost of one packet.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::bench::FlowCost;
+use crate::bench::{FLOWS, FLOWS_MANY, FlowCost};
 use crate::burst::Cost;
 use crate::flood::FloodReport;
 use crate::load::LoadReport;
@@ -215,8 +215,8 @@ impl Report {
     /// Works out the other ratios, and the table of targets. Call it last.
     pub fn finish(&mut self) {
         let of = |flows: u32| self.flows.iter().find(|cost| cost.flows == flows);
-        if let Some((thousand, many)) = of(1_000).zip(self.flows.last()) {
-            // How many the most were, `flows` says.
+        // Fewer than a million are not a million: then there is no such ratio.
+        if let Some((thousand, many)) = of(FLOWS).zip(of(FLOWS_MANY)) {
             let ratio = many.cost.nanos / thousand.cost.nanos;
             self.ratios.insert("million_flows_vs_thousand", ratio);
             let grown = many.resident.saturating_sub(thousand.resident) as f64;
@@ -309,76 +309,4 @@ pub const ALL_OF_SINGLE: &str = "all of what one packet per call can do";
 pub const FLAT_OUT: &str = "as much as the generator can send";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::metrics::Metrics;
-
-    fn cost(nanos: f64) -> Cost {
-        Cost {
-            nanos,
-            nanos_min: nanos,
-            ..Cost::default()
-        }
-    }
-
-    #[test]
-    fn ratios_are_taken_within_a_pass() {
-        let pass = |floor: f64, relay: f64| {
-            Pass::from([
-                ("floor_up", ("floor", cost(floor))),
-                ("relay_up_1500", ("relay", cost(relay))),
-            ])
-        };
-        let mut report = Report::default();
-        // The machine was slower in the second pass; the ratio was the same.
-        report.set_passes(&[pass(100.0, 150.0), pass(300.0, 450.0), pass(100.0, 160.0)]);
-        report.finish();
-        assert_eq!(report.ratios["uplink_vs_floor_1500"], 1.5);
-        assert_eq!(report.costs["relay_up_1500"].nanos, 160.0);
-        assert!(report.targets[0].found.is_some_and(|found| found < 2.0));
-        assert!(report.table().contains("uplink_vs_floor_1500"));
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(vec![1.0, 4.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(vec![]), None);
-    }
-
-    #[test]
-    fn lateness_counts_under_full_load_alone_and_is_a_target() {
-        let read = |early: u64, all: u64| {
-            let text = format!(
-                "firsthop_relay_timer_lateness_seconds_bucket{{le=\"0.015\",core=\"0\"}} {early}\n\
-                 firsthop_relay_timer_lateness_seconds_bucket{{le=\"+Inf\",core=\"0\"}} {all}\n"
-            );
-            Metrics::parse(&text).lateness_since(&Metrics::default())
-        };
-        let load = LoadReport::default();
-        let mut report = Report {
-            latency: vec![
-                NamedLoad::new("relay", HALF_OF_RELAY, load, Some(read(0, 5_000))),
-                NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(5_000, 5_000))),
-                NamedLoad::new("relay", FLAT_OUT, load, Some(read(5_000, 5_000))),
-                NamedLoad::new("Go relay", FLAT_OUT, load, None),
-            ],
-            ..Report::default()
-        };
-        report.finish();
-        assert_eq!(report.ratios["timer_lateness_p999_ms"], 15.0);
-        let target = |report: &Report| {
-            let found = report
-                .targets
-                .iter()
-                .find(|t| t.name == "timer_lateness_p999_ms");
-            found.copied().expect("a target")
-        };
-        assert_eq!(target(&report).found, Some(15.0));
-        assert!(!report.table().contains("missed"));
-
-        report.latency[1] = NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(4_000, 5_000)));
-        report.finish();
-        assert!(target(&report).found.is_some_and(|found| found > 15.0));
-        assert!(report.table().contains("missed"));
-    }
-}
+mod tests;

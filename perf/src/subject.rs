@@ -6,6 +6,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::keyring::{DataKeyring, Masters};
 
@@ -93,6 +94,29 @@ pub struct Subject {
     pub place: Place,
     /// The process.
     pub process: Process,
+}
+
+/// How long a relay may take to publish its counters, which it does ten times a second on a machine that is quiet.
+const PUBLISHED: Duration = Duration::from_secs(10);
+
+impl Subject {
+    /// What a relay has counted up to now: counters that it published later than this was asked for.
+    ///
+    /// # Errors
+    /// It does not answer, or publishes nothing.
+    pub fn published(&self) -> io::Result<Metrics> {
+        let begin = Instant::now();
+        let turns = |metrics: &Metrics| metrics.sum("turns_total");
+        let old = turns(&Metrics::read(self.place.admin)?);
+        while turns(&Metrics::read(self.place.admin)?) == old {
+            if begin.elapsed() > PUBLISHED {
+                return Err(io::Error::other("the relay publishes no counters"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // That reading may have been taken in the middle of the publication.
+        Metrics::read(self.place.admin)
+    }
 }
 
 impl Program {

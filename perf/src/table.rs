@@ -38,16 +38,16 @@ impl Report {
         if !self.flows.is_empty() {
             writeln!(
                 out,
-                "\n{:>10}{:>12}{:>16}",
-                "flows", "ns/packet", "resident MiB"
+                "\n{:>10}{:>12}{:>12}{:>16}",
+                "flows", "there", "ns/packet", "resident MiB"
             )?;
         }
         for flow in &self.flows {
             let mebibytes = flow.resident as f64 / f64::from(1 << 20);
             writeln!(
                 out,
-                "{:>10}{:>12.0}{mebibytes:>16.1}",
-                flow.flows, flow.cost.nanos
+                "{:>10}{:>12}{:>12.0}{mebibytes:>16.1}",
+                flow.flows, flow.there, flow.cost.nanos
             )?;
         }
         self.write_loads(out)?;
