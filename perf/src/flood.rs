@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
-use crate::burst::wait_empty;
+use crate::burst::{self, BurstPlan, Work, wait_empty};
 use crate::crowd::{CLIENT_UFRAG, Crowd, open_socket};
 use crate::load::{self, LoadPlan, LoadReport, Way};
 use crate::mmsg::{BATCH, Outbox, copy_of};
@@ -55,6 +55,25 @@ impl Junk {
             Self::WrongIntegrity => "wrong integrity",
             Self::Replayed => "replayed checks",
         }
+    }
+
+    /// The name of the ratio of its cost to that of forwarding.
+    #[must_use]
+    pub fn ratio(self) -> &'static str {
+        match self {
+            Self::Random => "junk_random_vs_forwarding",
+            Self::Empty => "junk_empty_vs_forwarding",
+            Self::ForgedUfrag => "junk_forged_ufrag_vs_forwarding",
+            Self::WrongIntegrity => "junk_wrong_integrity_vs_forwarding",
+            Self::Replayed => "junk_replayed_vs_forwarding",
+        }
+    }
+
+    /// Whether it may cost no more than a packet that is forwarded. A check must be verified before its integrity is known to be wrong;
+    /// that is bounded by a budget of checks a millisecond, and not by the cost of each.
+    #[must_use]
+    pub fn is_judged(self) -> bool {
+        self != Self::WrongIntegrity
     }
 }
 
@@ -153,6 +172,8 @@ pub struct FloodReport {
     pub rate: f64,
     /// Processor time per junk packet of a relay that does nothing else, in nanoseconds.
     pub nanos: f64,
+    /// Processor time per packet that the same relay forwards up, right before: packets and backlogs alike.
+    pub forwarding: f64,
     /// Share of the live calls' packets that were lost on the way up.
     pub lost_up: f64,
     /// Share that was lost on the way down.
@@ -217,6 +238,13 @@ pub fn run(
     })?;
     let rate = flood.sent as f64 / plan.duration.as_secs_f64();
     let own_drops = own_drops()?.saturating_sub(own_before);
+    let forwarding = BurstPlan {
+        work: Work::Forward(Direction::Up),
+        packets: BACKLOG as u32,
+        rounds: plan.rounds,
+        asleep: false,
+    };
+    let forwarding = burst::run(rig, &mut subject.process, &forwarding)?.nanos;
     let nanos = cost(&mut flood, subject, rig, plan.rounds)?;
     let after = subject.published()?;
     let (up, down) = (live.up.unwrap_or_default(), live.down.unwrap_or_default());
@@ -225,6 +253,7 @@ pub fn run(
         junk,
         rate,
         nanos,
+        forwarding,
         lost_up: up.lost(),
         lost_down: down.lost(),
         lost: lost(&up) + lost(&down),

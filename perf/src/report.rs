@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::bench::{FLOWS, FLOWS_MANY, FlowCost};
 use crate::burst::Cost;
-use crate::flood::FloodReport;
+use crate::flood::{FloodReport, Junk};
 use crate::load::LoadReport;
 use crate::measured::Measured;
 use crate::metrics::Lateness;
@@ -262,6 +262,10 @@ impl Report {
         if let Some(lost) = worst(|flood| flood.lost_up.max(flood.lost_down)) {
             self.ratios.insert("flood_live_loss", lost);
         }
+        for flood in &self.floods {
+            let ratio = flood.nanos / flood.forwarding;
+            self.ratios.insert(flood.junk.ratio(), ratio);
+        }
         let target = |name, must, aim| Target {
             name,
             found: self.ratios.get(name).copied(),
@@ -281,6 +285,9 @@ impl Report {
             target("timer_lateness_p999_ms", 15.0, 2.0),
             target("flood_live_loss", 0.001, 0.0),
         ];
+        let judged = Junk::ALL.into_iter().filter(|junk| junk.is_judged());
+        let junk = judged.map(|junk| target(junk.ratio(), 1.0, 0.8));
+        self.targets.extend(junk);
     }
 }
 

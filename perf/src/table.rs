@@ -54,20 +54,33 @@ impl Report {
         if !self.floods.is_empty() {
             writeln!(
                 out,
-                "\n{:<18}{:>12}{:>14}{:>12}{:>14}{:>14}",
-                "flood", "packets/s", "ns/packet", "lost up %", "lost down %", "memory KiB"
+                "\n{:<18}{:>12}{:>14}{:>15}{:>12}{:>14}{:>14}",
+                "flood",
+                "packets/s",
+                "ns/packet",
+                "to forwarding",
+                "lost up %",
+                "lost down %",
+                "memory KiB"
             )?;
         }
         for flood in &self.floods {
             writeln!(
                 out,
-                "{:<18}{:>12.0}{:>14.0}{:>12.3}{:>14.3}{:>14}",
+                "{:<18}{:>12.0}{:>14.0}{:>15.3}{:>12.3}{:>14.3}{:>14}",
                 flood.junk.name(),
                 flood.rate,
                 flood.nanos,
+                flood.nanos / flood.forwarding,
                 100.0 * flood.lost_up,
                 100.0 * flood.lost_down,
                 flood.memory_growth / 1_024
+            )?;
+        }
+        if !self.floods.is_empty() {
+            writeln!(
+                out,
+                "wrong integrity: such a check must be verified; a budget bounds how many are in a millisecond, and the rest is dropped (verify_budget)"
             )?;
         }
         writeln!(

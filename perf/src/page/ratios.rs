@@ -1,7 +1,7 @@
 //! What the relay's ratios are called.
 
 /// What ratios are called for people, in the order of the page, and which of them come first of all.
-pub(super) const NAMES: [(&str, &str, bool); 31] = [
+pub(super) const NAMES: &[(&str, &str, bool)] = &[
     (
         "uplink_vs_floor_1500",
         "Relay, a packet up, to one receive of the kernel",
@@ -100,5 +100,30 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
         "flood_live_loss",
         "Live packets lost in the worst flood",
         true,
+    ),
+    (
+        "junk_random_vs_forwarding",
+        "Random bytes, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_empty_vs_forwarding",
+        "Empty datagrams, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_forged_ufrag_vs_forwarding",
+        "Forged ufrags, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_wrong_integrity_vs_forwarding",
+        "Checks with wrong integrity, each to a forwarded packet (a budget bounds them)",
+        false,
+    ),
+    (
+        "junk_replayed_vs_forwarding",
+        "Replayed checks, each to a forwarded packet",
+        false,
     ),
 ];

@@ -107,6 +107,8 @@ struct Flood {
     rate: f64,
     #[serde(deserialize_with = "or_none")]
     nanos: f64,
+    /// Of a forwarded packet; results had none once.
+    forwarding: Option<f64>,
     lost_up: f64,
     lost_down: f64,
 }
@@ -389,6 +391,7 @@ fn floods(floods: &[Flood]) -> Markup {
         "Junk",
         "packets a second",
         "ns each",
+        "to forwarding",
         "live packets lost up",
         "down",
     ]);
@@ -397,6 +400,9 @@ fn floods(floods: &[Flood]) -> Markup {
             flood.junk.replace('_', " "),
             grouped(flood.rate),
             grouped(flood.nanos),
+            flood
+                .forwarding
+                .map_or_else(String::new, |forwarding| number(flood.nanos / forwarding)),
             percent(flood.lost_up),
             percent(flood.lost_down),
         ]);

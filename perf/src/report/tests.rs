@@ -59,6 +59,43 @@ fn a_hundred_thousand_flows_are_not_taken_for_a_million() {
 }
 
 #[test]
+fn junk_of_each_kind_is_held_to_the_cost_of_forwarding() {
+    let flood = |junk, nanos| FloodReport {
+        junk,
+        rate: 1.0,
+        nanos,
+        forwarding: 1_000.0,
+        lost_up: 0.0,
+        lost_down: 0.0,
+        lost: 0,
+        own_drops: 0,
+        memory_growth: 0,
+        drops: BTreeMap::new(),
+    };
+    let mut report = Report {
+        floods: vec![
+            flood(Junk::Random, 700.0),
+            flood(Junk::Empty, 1_080.0),
+            flood(Junk::WrongIntegrity, 3_000.0),
+        ],
+        ..Report::default()
+    };
+    report.finish();
+    assert_eq!(report.ratios["junk_empty_vs_forwarding"], 1.08);
+    let table = report.table();
+    let line = |junk: Junk| {
+        let mut lines = table.lines();
+        let line = lines.find(|line| line.starts_with(junk.ratio()));
+        line.expect("a line")
+    };
+    assert!(line(Junk::Empty).ends_with("missed"), "{table}");
+    assert!(!line(Junk::Random).contains("missed"), "{table}");
+    // It is told, and bounded by a budget.
+    assert!(!line(Junk::WrongIntegrity).contains("missed"), "{table}");
+    assert!(line(Junk::Replayed).contains(" - "), "{table}");
+}
+
+#[test]
 fn the_median_of_an_even_number_lies_between() {
     assert_eq!(median(vec![1.0, 4.0, 2.0, 3.0]), Some(2.5));
     assert_eq!(median(vec![]), None);
