@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::bench::{FLOWS, FLOWS_MANY, FlowCost};
 use crate::burst::Cost;
+use crate::expiry::Expiry;
 use crate::flood::{FloodReport, Junk};
-use crate::load::LoadReport;
+use crate::load::{Latency, LoadReport};
 use crate::measured::Measured;
 use crate::metrics::Lateness;
 use crate::spent::Spent;
@@ -35,6 +36,8 @@ pub struct Report {
     pub flows: Vec<FlowCost>,
     /// Latency and loss in an open loop.
     pub latency: Vec<NamedLoad>,
+    /// What was forgotten during one of these loads.
+    pub expiry: Option<Expiry>,
     /// What floods did.
     pub floods: Vec<FloodReport>,
     /// What could not be measured, and why.
@@ -227,7 +230,6 @@ impl Report {
             let named = |load: &&NamedLoad| load.program == program && load.at == at;
             self.latency.iter().find(named).map(|named| named.load)
         };
-        let at_load = |program: &str| loaded(program, HALF_OF_SINGLE);
         for (name, peer, at) in [
             ("vs_single_at_load", "one packet per call", HALF_OF_SINGLE),
             ("vs_go_at_load", "Go relay", HALF_OF_SINGLE),
@@ -240,13 +242,36 @@ impl Report {
                 self.ratios.insert(name, relay / peer);
             }
         }
-        let p99 = |program: &str| {
-            let load = at_load(program)?;
-            let ways = [load.up?.latency.p99, load.down?.latency.p99];
+        let delay = |program: &str, at: &str, quantile: fn(&Latency) -> f64| {
+            let load = loaded(program, at)?;
+            let ways = [load.up?, load.down?].map(|way| quantile(&way.latency));
             Some(f64::midpoint(ways[0], ways[1]))
         };
-        if let Some((relay, single)) = p99("relay").zip(p99("one packet per call")) {
-            self.ratios.insert("latency_p99_vs_single", relay / single);
+        let single = "one packet per call";
+        for (name, [(program, at), (other, other_at)], quantile) in [
+            (
+                "latency_p99_vs_single",
+                [("relay", HALF_OF_SINGLE), (single, HALF_OF_SINGLE)],
+                p99 as fn(&Latency) -> f64,
+            ),
+            (
+                "latency_p50_saturated_vs_single",
+                [("relay", ALL_OF_SINGLE), (single, ALL_OF_SINGLE)],
+                |latency| latency.p50,
+            ),
+            (
+                "latency_p99_expiring_vs_not",
+                [("relay", BESIDE_EXPIRY), ("relay", BESIDE_MANY)],
+                p99,
+            ),
+        ] {
+            let found = delay(program, at, quantile).zip(delay(other, other_at, quantile));
+            if let Some((above, below)) = found {
+                self.ratios.insert(name, above / below);
+            }
+        }
+        if let Some(micros) = delay("relay without polling", FLAT_OUT, p99) {
+            self.ratios.insert("latency_p99_saturated_ms", micros / 1e3);
         }
         // Timers starve when the pump never rests, if ever: only full load counts.
         let mut lateness = Lateness::default();
@@ -282,6 +307,9 @@ impl Report {
             target("million_flows_vs_thousand", 1.3, 1.15),
             target("bytes_per_flow", 200.0, 128.0),
             target("latency_p99_vs_single", 1.0, 0.7),
+            target("latency_p50_saturated_vs_single", 1.0, 0.5),
+            target("latency_p99_saturated_ms", 100.0, 20.0),
+            target("latency_p99_expiring_vs_not", 1.5, 1.1),
             target("timer_lateness_p999_ms", 15.0, 2.0),
             target("flood_live_loss", 0.001, 0.0),
         ];
@@ -289,6 +317,10 @@ impl Report {
         let junk = judged.map(|junk| target(junk.ratio(), 1.0, 0.8));
         self.targets.extend(junk);
     }
+}
+
+fn p99(latency: &Latency) -> f64 {
+    latency.p99
 }
 
 /// A load as of two hundred calls, of 50 packets a second each way.
@@ -311,6 +343,12 @@ pub const ALL_OF_RELAY: &str = "all of what the relay can do";
 
 /// The capacity of the simplest forwarder: its latency at saturation, to compare with.
 pub const ALL_OF_SINGLE: &str = "all of what one packet per call can do";
+
+/// A thousand calls in a table of a million flows.
+pub const BESIDE_MANY: &str = "1,000 calls beside a million flows";
+
+/// The same calls while those flows are forgotten.
+pub const BESIDE_EXPIRY: &str = "1,000 calls while flows are forgotten";
 
 /// Every packet is due when it is sent: the generator is never late.
 pub const FLAT_OUT: &str = "as much as the generator can send";

@@ -94,6 +94,14 @@ pub enum RigError {
         /// How many packets were sent.
         packets: u64,
     },
+    /// Flows were not forgotten when they should have been.
+    #[error("{flows} flows were forgotten {when}")]
+    Forgotten {
+        /// How many were.
+        flows: u64,
+        /// When.
+        when: &'static str,
+    },
     /// A setting that makes no measurement.
     #[error("{0}")]
     Setting(&'static str),

@@ -53,6 +53,8 @@ pub struct RelayOptions {
     pub flows: u32,
     /// Whether it polls before it sleeps.
     pub spin: bool,
+    /// Whether it has an address that other relays have not: it stays while they are measured.
+    pub apart: bool,
 }
 
 impl Default for RelayOptions {
@@ -61,6 +63,7 @@ impl Default for RelayOptions {
             mtu: 1_500,
             flows: 65_536,
             spin: true,
+            apart: false,
         }
     }
 }
@@ -146,7 +149,8 @@ impl Program {
     #[must_use]
     pub fn place(&self) -> Place {
         Place::of_this_process(match self {
-            Self::Relay(_) => 1,
+            Self::Relay(RelayOptions { apart: false, .. }) => 1,
+            Self::Relay(_) => 9,
             Self::FloorReceive => 2,
             Self::FloorSend { .. } => 3,
             Self::Single => 4,
@@ -310,7 +314,10 @@ impl Lab {
             "[[cluster]]\nid = 1\nname = \"perf\"\n[[ingress]]\nid = 0\nname = \"perf\"\nipv4 = \"{}\"\n",
             place.public
         );
-        let fleet_file = self.directory.join("fleet.toml");
+        // A relay reads it again when it changes.
+        let fleet_file = self
+            .directory
+            .join(format!("fleet-{}.toml", place.public.ip()));
         fs::write(&fleet_file, fleet)?;
         let mut command = Command::new(&self.relay);
         let processor = self.processor;

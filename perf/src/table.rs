@@ -189,6 +189,14 @@ impl Report {
         writeln!(
             out,
             "late p99: how late the generator itself was, part of every latency; timers ms: 99.9th percentile of how late the program's timers were"
-        )
+        )?;
+        if let Some(expiry) = self.expiry {
+            writeln!(
+                out,
+                "forgotten: {} of {} flows, beside the calls of {}",
+                expiry.expired, expiry.flows, expiry.live
+            )?;
+        }
+        Ok(())
     }
 }

@@ -76,7 +76,7 @@ fn flows_that_find_no_room_in_the_table_are_not_measured() {
         ..Effort::QUICK
     };
     let mut case = flow_case(FLOWS);
-    let cost = flow_cost(&lab("room"), &case, &effort).expect("all find room");
+    let (cost, _) = flow_cost(&lab("room"), &case, &effort).expect("all find room");
     assert_eq!(cost.there, u64::from(FLOWS));
     assert!(!cost.cost.drops.contains_key("no_flow_rtp"), "{cost:?}");
 

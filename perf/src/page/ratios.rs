@@ -92,6 +92,21 @@ pub(super) const NAMES: &[(&str, &str, bool)] = &[
     ),
     ("bytes_per_flow", "Memory of a flow", false),
     (
+        "latency_p50_saturated_vs_single",
+        "Relay's delay, p50, to one packet per call where that is saturated",
+        false,
+    ),
+    (
+        "latency_p99_saturated_ms",
+        "Relay's delay, p99, at more than it can carry",
+        false,
+    ),
+    (
+        "latency_p99_expiring_vs_not",
+        "Relay's delay, p99, while a table is forgotten, to while it is not",
+        false,
+    ),
+    (
         "timer_lateness_p999_ms",
         "Timers late under full load, p99.9",
         false,

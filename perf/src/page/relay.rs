@@ -128,7 +128,7 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
         };
         let unit = match name {
             "bytes_per_flow" => Unit::Bytes,
-            "timer_lateness_p999_ms" => Unit::Millis,
+            "timer_lateness_p999_ms" | "latency_p99_saturated_ms" => Unit::Millis,
             "flood_live_loss" => Unit::Share,
             _ => Unit::Ratio,
         };

@@ -1,6 +1,7 @@
 //! Ratios and targets of made-up measurements.
 
 use super::*;
+use crate::load::Way;
 use crate::metrics::Metrics;
 
 fn cost(nanos: f64) -> Cost {
@@ -99,6 +100,63 @@ fn junk_of_each_kind_is_held_to_the_cost_of_forwarding() {
 fn the_median_of_an_even_number_lies_between() {
     assert_eq!(median(vec![1.0, 4.0, 2.0, 3.0]), Some(2.5));
     assert_eq!(median(vec![]), None);
+}
+
+#[test]
+fn delays_are_compared_where_programs_are_saturated_and_while_flows_are_forgotten() {
+    let named = |program, at, p50: f64, p99: f64| {
+        let latency = Latency {
+            p50,
+            p99,
+            ..Latency::default()
+        };
+        let way = |more: f64| {
+            Some(Way {
+                latency: Latency {
+                    p50: latency.p50 + more,
+                    p99: latency.p99 + more,
+                    ..latency
+                },
+                ..Way::default()
+            })
+        };
+        let load = LoadReport {
+            up: way(2.0),
+            down: way(-2.0),
+            ..LoadReport::default()
+        };
+        NamedLoad::new(program, at, load, None)
+    };
+    let mut report = Report {
+        latency: vec![
+            named("relay", ALL_OF_SINGLE, 50.0, 900.0),
+            named("one packet per call", ALL_OF_SINGLE, 1_000.0, 2_000.0),
+            named("relay without polling", FLAT_OUT, 500.0, 12_000.0),
+            named("relay", BESIDE_MANY, 20.0, 100.0),
+            named("relay", BESIDE_EXPIRY, 20.0, 160.0),
+        ],
+        expiry: Some(Expiry {
+            flows: 1_000_000,
+            live: 1_000,
+            expired: 400_000,
+        }),
+        ..Report::default()
+    };
+    report.finish();
+    assert_eq!(report.ratios["latency_p50_saturated_vs_single"], 0.05);
+    assert_eq!(report.ratios["latency_p99_saturated_ms"], 12.0);
+    assert_eq!(report.ratios["latency_p99_expiring_vs_not"], 1.6);
+    let table = report.table();
+    let missed: Vec<&str> = table
+        .lines()
+        .filter(|line| line.ends_with("missed"))
+        .collect();
+    assert_eq!(missed.len(), 1, "{missed:?}");
+    assert!(missed[0].starts_with("latency_p99_expiring_vs_not"));
+    assert!(
+        table.contains("forgotten: 400000 of 1000000 flows"),
+        "{table}"
+    );
 }
 
 #[test]
