@@ -35,8 +35,10 @@ pub struct Effort {
     pub load: Duration,
     /// How long each flood lasts.
     pub flood: Duration,
-    /// The largest number of flows.
-    pub flows_max: u32,
+    /// How long calls are loaded beside a full table of which nothing is forgotten.
+    pub expiry_before: Duration,
+    /// How long while much of it is.
+    pub expiry_during: Duration,
 }
 
 impl Effort {
@@ -47,7 +49,8 @@ impl Effort {
         backlog: 5_000,
         load: Duration::from_secs(1),
         flood: Duration::from_secs(1),
-        flows_max: 1_000_000,
+        expiry_before: Duration::from_millis(800),
+        expiry_during: Duration::from_millis(1_700),
     };
 
     /// For a report.
@@ -57,7 +60,8 @@ impl Effort {
         backlog: 5_000,
         load: Duration::from_secs(10),
         flood: Duration::from_secs(10),
-        flows_max: 1_000_000,
+        expiry_before: Duration::from_secs(3),
+        expiry_during: Duration::from_secs(5),
     };
 }
 
@@ -87,6 +91,16 @@ pub const SIZE: Sizes = Sizes::Fixed(172);
 
 /// Flows, unless said.
 pub const FLOWS: u32 = 1_000;
+
+/// The largest number of flows.
+pub const FLOWS_MANY: u32 = 1_000_000;
+
+/// What may be lost of the packets that say what flows cost. A packet whose flow is not there is dropped, for less than it would cost
+/// otherwise.
+pub const FLOWS_LOST_MAX: f64 = 0.001;
+
+/// How long flows may take to be restored: they are forgotten half a minute after that, and are measured before.
+const RESTORE_MAX: Duration = Duration::from_secs(20);
 
 /// How many flows are greeted one by one; more are restored as after a restart of the relay.
 const GREETED_MAX: u32 = 20_000;
@@ -213,7 +227,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A program with its clients and owners, all flows set up.
+/// A program with its clients and owners.
 pub struct Ready {
     /// Clients and owners.
     pub rig: Rig,
@@ -226,7 +240,25 @@ pub struct Ready {
 /// # Errors
 /// The program does not start, or not every flow comes through.
 pub fn prepare(lab: &Lab, case: &Case) -> Result<Ready, RigError> {
-    let mut rig = Rig::open(&RigPlan {
+    let Ready { mut rig, subject } = start(lab, case)?;
+    match case.program {
+        Program::FloorReceive | Program::FloorSend { .. } => {}
+        Program::Relay(_) if case.flows > GREETED_MAX => {
+            rig.restore(subject.place.internal, RESTORE_MAX)?;
+        }
+        _ => {
+            rig.set_up(Duration::from_secs(20))?;
+        }
+    }
+    Ok(Ready { rig, subject })
+}
+
+/// Starts a case's program, which knows of no flow yet.
+///
+/// # Errors
+/// The program does not start, or sockets cannot be had.
+pub fn start(lab: &Lab, case: &Case) -> Result<Ready, RigError> {
+    let rig = Rig::open(&RigPlan {
         wire: case.program.wire(),
         target: case.program.place().public,
         keyring: lab.keyring().clone(),
@@ -245,15 +277,6 @@ pub fn prepare(lab: &Lab, case: &Case) -> Result<Ready, RigError> {
         port: rig.owners.port(),
     };
     let subject = lab.start(&program, owned)?;
-    match program {
-        Program::FloorReceive | Program::FloorSend { .. } => {}
-        Program::Relay(_) if case.flows > GREETED_MAX => {
-            rig.restore(subject.place.internal)?;
-        }
-        _ => {
-            rig.set_up(Duration::from_secs(20))?;
-        }
-    }
     Ok(Ready { rig, subject })
 }
 
@@ -318,48 +341,73 @@ fn burst_of(rig: &mut Rig, subject: &mut Subject, plan: &BurstPlan) -> Result<Co
     let before = says.then(|| Metrics::read(admin)).transpose()?;
     let mut cost = burst::run(rig, &mut subject.process, plan)?;
     if let Some(before) = before {
-        std::thread::sleep(PUBLISHED);
-        cost.drops = Metrics::read(admin)?.drops_since(&before);
+        cost.drops = subject.published()?.drops_since(&before);
     }
     Ok(cost)
 }
-
-/// How long it takes until a relay has published what it counted.
-const PUBLISHED: Duration = Duration::from_millis(150);
 
 /// What a number of flows costs.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct FlowCost {
     /// How many flows.
     pub flows: u32,
+    /// How many the relay said were in its table, before and after: the fewer.
+    pub there: u64,
     /// What a packet costs then, on the way up.
     pub cost: Cost,
-    /// The relay's resident memory with all flows in its table, in bytes.
+    /// The relay's resident memory with so many flows in its table, in bytes.
     pub resident: u64,
 }
 
-/// Measures the relay with few and with many flows.
+/// The relay with so many flows, whose packets go up. One with a million stays [aside](crate::expiry).
+#[must_use]
+pub fn flow_case(flows: u32) -> Case {
+    let mut case = Case::relay("flows", Direction::Up, 1, 1_500).with_flows(flows);
+    if let Program::Relay(options) = &mut case.program {
+        options.apart = flows == FLOWS_MANY;
+    }
+    case
+}
+
+/// Measures the relay with few and with many flows. Returns it, too: all flows are in its table.
 ///
 /// # Errors
-/// As [`cost`].
-pub fn flow_cost(lab: &Lab, flows: u32, effort: &Effort) -> Result<FlowCost, RigError> {
-    let case = Case::relay("flows", Direction::Up, 1, 1_500).with_flows(flows);
+/// As [`cost`]; not all flows are there before and after, or more than [`FLOWS_LOST_MAX`] was lost: then something else was measured.
+pub fn flow_cost(lab: &Lab, case: &Case, effort: &Effort) -> Result<(FlowCost, Ready), RigError> {
+    let flows = case.flows;
     let Ready {
         mut rig,
         mut subject,
-    } = prepare(lab, &case)?;
+    } = prepare(lab, case)?;
     let plan = BurstPlan {
         work: Work::Forward(Direction::Up),
         packets: effort.backlog,
         rounds: effort.rounds,
         asleep: false,
     };
+    let there = |subject: &Subject| -> Result<u64, RigError> {
+        let there = subject.published()?.sum("flows");
+        if there < u64::from(flows) {
+            return Err(RigError::Missing { there, flows });
+        }
+        Ok(there)
+    };
+    let before = there(&subject)?;
     let cost = burst_of(&mut rig, &mut subject, &plan)?;
-    Ok(FlowCost {
+    let resident = subject.process.usage()?.resident;
+    if cost.lost > FLOWS_LOST_MAX {
+        return Err(RigError::Lossy {
+            lost: cost.lost,
+            packets: cost.packets,
+        });
+    }
+    let cost = FlowCost {
         flows,
+        there: there(&subject)?.min(before),
         cost,
-        resident: subject.process.usage()?.resident,
-    })
+        resident,
+    };
+    Ok((cost, Ready { rig, subject }))
 }
 
 /// Latency and loss of a program at a rate, both ways, and how late its timers were if it says so.
@@ -390,8 +438,7 @@ pub fn latency(
     let Some(before) = before else {
         return Ok((load, None));
     };
-    std::thread::sleep(PUBLISHED);
-    let lateness = Metrics::read(admin)?.lateness_since(&before);
+    let lateness = subject.published()?.lateness_since(&before);
     Ok((load, Some(lateness)))
 }
 
@@ -408,12 +455,11 @@ pub fn floods(
     let case = Case::relay("flood", Direction::Both, 1, 1_500).with_flows(live);
     let mut reports = Vec::new();
     for junk in Junk::ALL {
-        let Ready {
-            mut rig,
-            mut subject,
-        } = prepare(lab, &case)?;
-        let flood = flood::run(&mut rig, &mut subject, junk, plan)
+        let mut ready = prepare(lab, &case)?;
+        let flood = flood::run(&mut ready.rig, &mut ready.subject, junk, plan)
             .map_err(|error| io::Error::other(format!("flood of {}: {error}", junk.name())))?;
+        // Whoever hears of it may measure something else then.
+        drop(ready);
         report(&flood);
         reports.push(flood);
     }

@@ -6,18 +6,19 @@ use std::io::Write as _;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::asking_report::{CALLS_PER_CORE, CallBench, CallReport};
-use firsthop_perf::bench::{self, Case, Effort, FLOWS};
+use firsthop_perf::bench::{self, Case, Effort, FLOWS, FLOWS_MANY};
 use firsthop_perf::counters::{Counter, Event};
+use firsthop_perf::expiry::Aside;
 use firsthop_perf::flood::FloodPlan;
 use firsthop_perf::load::{self, LoadPlan, LoadReport, STRAGGLERS};
 use firsthop_perf::packet::Sizes;
 use firsthop_perf::report::{
-    ALL_OF_RELAY, ALL_OF_SINGLE, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT, HALF_OF_RELAY,
-    HALF_OF_SINGLE, IDLE, NamedLoad, Pass, Report,
+    ALL_OF_RELAY, ALL_OF_SINGLE, BESIDE_EXPIRY, BESIDE_MANY, FEW_CALLS, FEW_CALLS_RATE, FLAT_OUT,
+    HALF_OF_RELAY, HALF_OF_SINGLE, IDLE, NamedLoad, Pass, Report,
 };
 use firsthop_perf::rig::{Direction, Rig, RigPlan};
 use firsthop_perf::subject::{Lab, Program, RelayOptions};
@@ -200,9 +201,12 @@ pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
         if !args.without_peers {
             look_into(&lab, &effort, &data, &mut report);
         }
-        flow_costs(&lab, &effort, &mut report);
-        latencies(&lab, &effort, wanted, &mut report);
-        floods(&lab, &effort, &mut report);
+        let mut aside = flow_costs(&lab, &effort, &mut report);
+        latencies(&lab, &effort, wanted, &mut aside, &mut report);
+        floods(&lab, &effort, &mut aside, &mut report);
+        if let Some(aside) = aside {
+            expiry(aside, &effort, &mut report);
+        }
     }
     report.finish();
     writeln!(std::io::stdout(), "{}", report.table())?;
@@ -334,19 +338,66 @@ fn look_into(lab: &Lab, effort: &Effort, data: &Path, report: &mut Report) {
     let _ = fs::remove_file(data);
 }
 
-fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) {
-    for flows in [10, 100, 1_000, 10_000, 100_000, effort.flows_max] {
-        match bench::flow_cost(lab, flows, effort) {
-            Ok(cost) => {
+/// Returns the relay with the most flows, which will soon be forgotten, put aside.
+fn flow_costs(lab: &Lab, effort: &Effort, report: &mut Report) -> Option<Aside> {
+    let mut aside = None;
+    for flows in [10, 100, 1_000, 10_000, 100_000, FLOWS_MANY] {
+        let began = Instant::now();
+        match bench::flow_cost(lab, &bench::flow_case(flows), effort) {
+            Ok((cost, ready)) => {
                 eprintln!("{flows:>10} flows {:>15.0} ns", cost.cost.nanos);
                 report.flows.push(cost);
+                if flows == FLOWS_MANY {
+                    aside = Aside::put(ready, began).ok();
+                }
             }
-            Err(error) => report.missing.push(format!("{flows} flows: {error}")),
+            Err(error) => {
+                eprintln!("{flows:>10} flows {error}");
+                report.missing.push(format!("{flows} flows: {error}"));
+            }
+        }
+    }
+    if aside.is_none() {
+        let missing = format!("delay while flows are forgotten: without {FLOWS_MANY} of them");
+        report.missing.push(missing);
+    }
+    aside
+}
+
+/// What live calls notice while the flows of the relay that was put aside are forgotten.
+fn expiry(aside: Aside, effort: &Effort, report: &mut Report) {
+    match aside.measure(effort) {
+        Ok((expiry, loads)) => {
+            eprintln!("{:>10} flows forgotten", expiry.expired);
+            for (at, load) in [(BESIDE_MANY, loads.before), (BESIDE_EXPIRY, loads.during)] {
+                let named = NamedLoad::new("relay", at, load, None);
+                report.latency.push(named);
+            }
+            report.expiry = Some(expiry);
+        }
+        Err(error) => {
+            let missing = format!("delay while flows are forgotten: {error}");
+            report.missing.push(missing);
         }
     }
 }
 
-fn latencies(lab: &Lab, effort: &Effort, wanted: impl Fn(&Program) -> bool, report: &mut Report) {
+/// Does so if there is no time left for something else first, of a load or a flood.
+fn expiry_if_due(aside: &mut Option<Aside>, effort: &Effort, report: &mut Report) {
+    // With what it takes to start a program and set its flows up.
+    let other = effort.load.max(effort.flood) * 11 / 10 + Duration::from_millis(700);
+    if let Some(due) = aside.take_if(|aside| aside.is_time(effort, other)) {
+        expiry(due, effort, report);
+    }
+}
+
+fn latencies(
+    lab: &Lab,
+    effort: &Effort,
+    wanted: impl Fn(&Program) -> bool,
+    aside: &mut Option<Aside>,
+    report: &mut Report,
+) {
     let capacity = |id| report.costs.get(id).map(|case| 1e9 / case.nanos);
     let relay = |spin| {
         Program::Relay(RelayOptions {
@@ -387,6 +438,7 @@ fn latencies(lab: &Lab, effort: &Effort, wanted: impl Fn(&Program) -> bool, repo
     }
     plan.retain(|(program, ..)| wanted(program));
     for (program, at, rate) in plan {
+        expiry_if_due(aside, effort, report);
         match bench::latency(lab, &program, rate, effort) {
             Ok((load, lateness)) => {
                 eprintln!("load on {:<20}{rate:>10.0} each way", program.name());
@@ -400,7 +452,8 @@ fn latencies(lab: &Lab, effort: &Effort, wanted: impl Fn(&Program) -> bool, repo
     }
 }
 
-fn floods(lab: &Lab, effort: &Effort, report: &mut Report) {
+fn floods(lab: &Lab, effort: &Effort, aside: &mut Option<Aside>, report: &mut Report) {
+    expiry_if_due(aside, effort, report);
     let plan = FloodPlan {
         sources: 1_000_000,
         junk_rate: f64::INFINITY,
@@ -410,6 +463,7 @@ fn floods(lab: &Lab, effort: &Effort, report: &mut Report) {
     };
     let said = |flood: &firsthop_perf::flood::FloodReport| {
         eprintln!("flood of {:<18}{:>9.0} ns", flood.junk.name(), flood.nanos);
+        expiry_if_due(aside, effort, report);
     };
     match bench::floods(lab, FLOWS, &plan, said) {
         Ok(floods) => report.floods = floods,

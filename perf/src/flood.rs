@@ -11,10 +11,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
-use crate::burst::wait_empty;
+use crate::burst::{self, BurstPlan, Work, wait_empty};
 use crate::crowd::{CLIENT_UFRAG, Crowd, open_socket};
 use crate::load::{self, LoadPlan, LoadReport, Way};
-use crate::metrics::Metrics;
 use crate::mmsg::{BATCH, Outbox, copy_of};
 use crate::process::own_drops;
 use crate::rig::{Direction, Rig};
@@ -56,6 +55,25 @@ impl Junk {
             Self::WrongIntegrity => "wrong integrity",
             Self::Replayed => "replayed checks",
         }
+    }
+
+    /// The name of the ratio of its cost to that of forwarding.
+    #[must_use]
+    pub fn ratio(self) -> &'static str {
+        match self {
+            Self::Random => "junk_random_vs_forwarding",
+            Self::Empty => "junk_empty_vs_forwarding",
+            Self::ForgedUfrag => "junk_forged_ufrag_vs_forwarding",
+            Self::WrongIntegrity => "junk_wrong_integrity_vs_forwarding",
+            Self::Replayed => "junk_replayed_vs_forwarding",
+        }
+    }
+
+    /// Whether it may cost no more than a packet that is forwarded. A check must be verified before its integrity is known to be wrong;
+    /// that is bounded by a budget of checks a millisecond, and not by the cost of each.
+    #[must_use]
+    pub fn is_judged(self) -> bool {
+        self != Self::WrongIntegrity
     }
 }
 
@@ -154,6 +172,8 @@ pub struct FloodReport {
     pub rate: f64,
     /// Processor time per junk packet of a relay that does nothing else, in nanoseconds.
     pub nanos: f64,
+    /// Processor time per packet that the same relay forwards up, right before: packets and backlogs alike.
+    pub forwarding: f64,
     /// Share of the live calls' packets that were lost on the way up.
     pub lost_up: f64,
     /// Share that was lost on the way down.
@@ -189,9 +209,6 @@ const BACKLOG: usize = 4_096;
 /// How long stragglers among the live calls' packets are waited for: what comes late in a flood was not lost.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 
-/// How long the relay may take to publish its counters, which it does ten times a second on a machine that is quiet.
-const PUBLISHED: Duration = Duration::from_secs(10);
-
 /// Floods a relay while the rig's calls are live, then measures the junk alone.
 ///
 /// # Errors
@@ -202,7 +219,7 @@ pub fn run(
     junk: Junk,
     plan: &FloodPlan,
 ) -> io::Result<FloodReport> {
-    let before = published(subject)?;
+    let before = subject.published()?;
     let own_before = own_drops()?;
     let memory = subject.process.usage()?.resident;
     let mut flood = Flood::new(junk, &rig.crowd, subject.place.public, plan.sources)?;
@@ -221,14 +238,22 @@ pub fn run(
     })?;
     let rate = flood.sent as f64 / plan.duration.as_secs_f64();
     let own_drops = own_drops()?.saturating_sub(own_before);
+    let forwarding = BurstPlan {
+        work: Work::Forward(Direction::Up),
+        packets: BACKLOG as u32,
+        rounds: plan.rounds,
+        asleep: false,
+    };
+    let forwarding = burst::run(rig, &mut subject.process, &forwarding)?.nanos;
     let nanos = cost(&mut flood, subject, rig, plan.rounds)?;
-    let after = published(subject)?;
+    let after = subject.published()?;
     let (up, down) = (live.up.unwrap_or_default(), live.down.unwrap_or_default());
     let lost = |way: &Way| way.sent.saturating_sub(way.received);
     Ok(FloodReport {
         junk,
         rate,
         nanos,
+        forwarding,
         lost_up: up.lost(),
         lost_down: down.lost(),
         lost: lost(&up) + lost(&down),
@@ -236,21 +261,6 @@ pub fn run(
         memory_growth: subject.process.usage()?.resident as i64 - memory as i64,
         drops: after.drops_since(&before),
     })
-}
-
-/// What the relay has counted up to now: counters that it published later than this was asked for.
-fn published(subject: &Subject) -> io::Result<Metrics> {
-    let begin = Instant::now();
-    let turns = |metrics: &Metrics| metrics.sum("turns_total");
-    let old = turns(&Metrics::read(subject.place.admin)?);
-    while turns(&Metrics::read(subject.place.admin)?) == old {
-        if begin.elapsed() > PUBLISHED {
-            return Err(io::Error::other("the relay publishes no counters"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // That reading may have been taken in the middle of the publication.
-    Metrics::read(subject.place.admin)
 }
 
 /// Works off backlogs of junk; the median cost of one packet.

@@ -8,6 +8,7 @@
 //! | [`burst`], [`sinks`] | the cost of a packet at saturation, to receivers that look all the time or that sleep |
 //! | [`load`] | latency and loss in an open loop |
 //! | [`flood`] | junk at the highest rate, beside live calls |
+//! | [`expiry`] | most of a large table is forgotten, beside live calls |
 //! | [`subject`], [`process`], [`metrics`] | programs under test, and what the kernel and they themselves say they did |
 //! | [`floor`], [`forward`] | the floors, and forwarders to compare with |
 //! | [`call`] | whole calls, with ICE, DTLS and SRTP |
@@ -33,6 +34,7 @@ pub mod clock;
 pub mod counters;
 pub mod crowd;
 mod drops;
+pub mod expiry;
 pub mod findings;
 pub mod flood;
 pub mod floor;

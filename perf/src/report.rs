@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::bench::FlowCost;
+use crate::bench::{FLOWS, FLOWS_MANY, FlowCost};
 use crate::burst::Cost;
-use crate::flood::FloodReport;
-use crate::load::LoadReport;
+use crate::expiry::Expiry;
+use crate::flood::{FloodReport, Junk};
+use crate::load::{Latency, LoadReport};
 use crate::measured::Measured;
 use crate::metrics::Lateness;
 use crate::spent::Spent;
@@ -35,6 +36,8 @@ pub struct Report {
     pub flows: Vec<FlowCost>,
     /// Latency and loss in an open loop.
     pub latency: Vec<NamedLoad>,
+    /// What was forgotten during one of these loads.
+    pub expiry: Option<Expiry>,
     /// What floods did.
     pub floods: Vec<FloodReport>,
     /// What could not be measured, and why.
@@ -215,8 +218,8 @@ impl Report {
     /// Works out the other ratios, and the table of targets. Call it last.
     pub fn finish(&mut self) {
         let of = |flows: u32| self.flows.iter().find(|cost| cost.flows == flows);
-        if let Some((thousand, many)) = of(1_000).zip(self.flows.last()) {
-            // How many the most were, `flows` says.
+        // Fewer than a million are not a million: then there is no such ratio.
+        if let Some((thousand, many)) = of(FLOWS).zip(of(FLOWS_MANY)) {
             let ratio = many.cost.nanos / thousand.cost.nanos;
             self.ratios.insert("million_flows_vs_thousand", ratio);
             let grown = many.resident.saturating_sub(thousand.resident) as f64;
@@ -227,7 +230,6 @@ impl Report {
             let named = |load: &&NamedLoad| load.program == program && load.at == at;
             self.latency.iter().find(named).map(|named| named.load)
         };
-        let at_load = |program: &str| loaded(program, HALF_OF_SINGLE);
         for (name, peer, at) in [
             ("vs_single_at_load", "one packet per call", HALF_OF_SINGLE),
             ("vs_go_at_load", "Go relay", HALF_OF_SINGLE),
@@ -240,13 +242,36 @@ impl Report {
                 self.ratios.insert(name, relay / peer);
             }
         }
-        let p99 = |program: &str| {
-            let load = at_load(program)?;
-            let ways = [load.up?.latency.p99, load.down?.latency.p99];
+        let delay = |program: &str, at: &str, quantile: fn(&Latency) -> f64| {
+            let load = loaded(program, at)?;
+            let ways = [load.up?, load.down?].map(|way| quantile(&way.latency));
             Some(f64::midpoint(ways[0], ways[1]))
         };
-        if let Some((relay, single)) = p99("relay").zip(p99("one packet per call")) {
-            self.ratios.insert("latency_p99_vs_single", relay / single);
+        let single = "one packet per call";
+        for (name, [(program, at), (other, other_at)], quantile) in [
+            (
+                "latency_p99_vs_single",
+                [("relay", HALF_OF_SINGLE), (single, HALF_OF_SINGLE)],
+                p99 as fn(&Latency) -> f64,
+            ),
+            (
+                "latency_p50_saturated_vs_single",
+                [("relay", ALL_OF_SINGLE), (single, ALL_OF_SINGLE)],
+                |latency| latency.p50,
+            ),
+            (
+                "latency_p99_expiring_vs_not",
+                [("relay", BESIDE_EXPIRY), ("relay", BESIDE_MANY)],
+                p99,
+            ),
+        ] {
+            let found = delay(program, at, quantile).zip(delay(other, other_at, quantile));
+            if let Some((above, below)) = found {
+                self.ratios.insert(name, above / below);
+            }
+        }
+        if let Some(micros) = delay("relay without polling", FLAT_OUT, p99) {
+            self.ratios.insert("latency_p99_saturated_ms", micros / 1e3);
         }
         // Timers starve when the pump never rests, if ever: only full load counts.
         let mut lateness = Lateness::default();
@@ -261,6 +286,10 @@ impl Report {
             |figure: fn(&FloodReport) -> f64| self.floods.iter().map(figure).max_by(f64::total_cmp);
         if let Some(lost) = worst(|flood| flood.lost_up.max(flood.lost_down)) {
             self.ratios.insert("flood_live_loss", lost);
+        }
+        for flood in &self.floods {
+            let ratio = flood.nanos / flood.forwarding;
+            self.ratios.insert(flood.junk.ratio(), ratio);
         }
         let target = |name, must, aim| Target {
             name,
@@ -278,10 +307,20 @@ impl Report {
             target("million_flows_vs_thousand", 1.3, 1.15),
             target("bytes_per_flow", 200.0, 128.0),
             target("latency_p99_vs_single", 1.0, 0.7),
+            target("latency_p50_saturated_vs_single", 1.0, 0.5),
+            target("latency_p99_saturated_ms", 100.0, 20.0),
+            target("latency_p99_expiring_vs_not", 1.5, 1.1),
             target("timer_lateness_p999_ms", 15.0, 2.0),
             target("flood_live_loss", 0.001, 0.0),
         ];
+        let judged = Junk::ALL.into_iter().filter(|junk| junk.is_judged());
+        let junk = judged.map(|junk| target(junk.ratio(), 1.0, 0.8));
+        self.targets.extend(junk);
     }
+}
+
+fn p99(latency: &Latency) -> f64 {
+    latency.p99
 }
 
 /// A load as of two hundred calls, of 50 packets a second each way.
@@ -305,80 +344,14 @@ pub const ALL_OF_RELAY: &str = "all of what the relay can do";
 /// The capacity of the simplest forwarder: its latency at saturation, to compare with.
 pub const ALL_OF_SINGLE: &str = "all of what one packet per call can do";
 
+/// A thousand calls in a table of a million flows.
+pub const BESIDE_MANY: &str = "1,000 calls beside a million flows";
+
+/// The same calls while those flows are forgotten.
+pub const BESIDE_EXPIRY: &str = "1,000 calls while flows are forgotten";
+
 /// Every packet is due when it is sent: the generator is never late.
 pub const FLAT_OUT: &str = "as much as the generator can send";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::metrics::Metrics;
-
-    fn cost(nanos: f64) -> Cost {
-        Cost {
-            nanos,
-            nanos_min: nanos,
-            ..Cost::default()
-        }
-    }
-
-    #[test]
-    fn ratios_are_taken_within_a_pass() {
-        let pass = |floor: f64, relay: f64| {
-            Pass::from([
-                ("floor_up", ("floor", cost(floor))),
-                ("relay_up_1500", ("relay", cost(relay))),
-            ])
-        };
-        let mut report = Report::default();
-        // The machine was slower in the second pass; the ratio was the same.
-        report.set_passes(&[pass(100.0, 150.0), pass(300.0, 450.0), pass(100.0, 160.0)]);
-        report.finish();
-        assert_eq!(report.ratios["uplink_vs_floor_1500"], 1.5);
-        assert_eq!(report.costs["relay_up_1500"].nanos, 160.0);
-        assert!(report.targets[0].found.is_some_and(|found| found < 2.0));
-        assert!(report.table().contains("uplink_vs_floor_1500"));
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        assert_eq!(median(vec![1.0, 4.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(vec![]), None);
-    }
-
-    #[test]
-    fn lateness_counts_under_full_load_alone_and_is_a_target() {
-        let read = |early: u64, all: u64| {
-            let text = format!(
-                "firsthop_relay_timer_lateness_seconds_bucket{{le=\"0.015\",core=\"0\"}} {early}\n\
-                 firsthop_relay_timer_lateness_seconds_bucket{{le=\"+Inf\",core=\"0\"}} {all}\n"
-            );
-            Metrics::parse(&text).lateness_since(&Metrics::default())
-        };
-        let load = LoadReport::default();
-        let mut report = Report {
-            latency: vec![
-                NamedLoad::new("relay", HALF_OF_RELAY, load, Some(read(0, 5_000))),
-                NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(5_000, 5_000))),
-                NamedLoad::new("relay", FLAT_OUT, load, Some(read(5_000, 5_000))),
-                NamedLoad::new("Go relay", FLAT_OUT, load, None),
-            ],
-            ..Report::default()
-        };
-        report.finish();
-        assert_eq!(report.ratios["timer_lateness_p999_ms"], 15.0);
-        let target = |report: &Report| {
-            let found = report
-                .targets
-                .iter()
-                .find(|t| t.name == "timer_lateness_p999_ms");
-            found.copied().expect("a target")
-        };
-        assert_eq!(target(&report).found, Some(15.0));
-        assert!(!report.table().contains("missed"));
-
-        report.latency[1] = NamedLoad::new("relay", ALL_OF_RELAY, load, Some(read(4_000, 5_000)));
-        report.finish();
-        assert!(target(&report).found.is_some_and(|found| found > 15.0));
-        assert!(report.table().contains("missed"));
-    }
-}
+mod tests;

@@ -78,6 +78,30 @@ pub enum RigError {
         /// How many there are.
         flows: u32,
     },
+    /// What was to be measured was not there.
+    #[error("the relay has {there} of {flows} flows")]
+    Missing {
+        /// How many flows it says it has.
+        there: u64,
+        /// How many it should have.
+        flows: u32,
+    },
+    /// Too much was lost for the rest to say what was to be measured.
+    #[error("{:.2} % of {packets} packets were lost", 100.0 * lost)]
+    Lossy {
+        /// The share that was lost.
+        lost: f64,
+        /// How many packets were sent.
+        packets: u64,
+    },
+    /// Flows were not forgotten when they should have been.
+    #[error("{flows} flows were forgotten {when}")]
+    Forgotten {
+        /// How many were.
+        flows: u64,
+        /// When.
+        when: &'static str,
+    },
     /// A setting that makes no measurement.
     #[error("{0}")]
     Setting(&'static str),
@@ -115,6 +139,12 @@ const HELLO_INTERVAL: Duration = Duration::from_millis(300);
 
 /// How many greetings are under way at a time, so that they fit every buffer on the way.
 const HELLO_GROUP: usize = 64;
+
+/// How many records that restore flows are under way at a time.
+const RESTORE_GROUP: usize = 2_048;
+
+/// When none of them has come through for so long, the missing ones are lost, and sent again later.
+const RESTORE_QUIET: Duration = Duration::from_millis(20);
 
 impl Rig {
     /// Opens all sockets. Nothing is sent yet.
@@ -194,26 +224,59 @@ impl Rig {
         Ok(begin.elapsed())
     }
 
-    /// Makes the relay restore every flow from a downlink record, the way it heals after a restart.
+    /// Makes the relay restore every flow from a downlink record, the way it heals after a restart. A record that does not come
+    /// through to its client is sent again: a socket on the way may have had no room for it while a program stood still.
     ///
     /// A quarter of the flows stays provisional: that much of a relay's table takes no others.
     ///
     /// # Errors
-    /// Sockets fail.
-    pub fn restore(&mut self, internal: SocketAddrV4) -> Result<Duration, RigError> {
+    /// Sockets fail, or not every client has heard of its owner after `patience`.
+    pub fn restore(
+        &mut self,
+        internal: SocketAddrV4,
+        patience: Duration,
+    ) -> Result<Duration, RigError> {
         let begin = Instant::now();
-        for (i, flow) in self.order.clone().into_iter().enumerate() {
-            let client = self.crowd.address(flow);
-            self.owners.adopt(flow, client, internal, flow % 4 != 0);
-            self.owners.media(flow, HELLO, 0, 0)?;
-            if i % 2_048 == 2_047 {
+        let flows = self.crowd.flows();
+        let mut reached = vec![false; flows as usize];
+        let mut missing = self.order.clone();
+        while !missing.is_empty() {
+            for group in missing.chunks(RESTORE_GROUP) {
+                if begin.elapsed() > patience {
+                    let known = reached.iter().filter(|&&reached| reached).count() as u32;
+                    return Err(RigError::SetUp { known, flows });
+                }
+                for &flow in group {
+                    // Anew each time: a record says but once that its flow is proven.
+                    let client = self.crowd.address(flow);
+                    self.owners.adopt(flow, client, internal, flow % 4 != 0);
+                    self.owners.media(flow, HELLO, 0, 0)?;
+                }
                 self.owners.flush()?;
-                self.settle(Duration::from_micros(200))?;
+                self.hear_hellos(&mut reached, group.len())?;
+            }
+            missing.retain(|&flow| !reached[flow as usize]);
+        }
+        Ok(begin.elapsed())
+    }
+
+    /// Marks the flows whose clients a greeting has reached, until so many more have been, or nothing has come for a while.
+    fn hear_hellos(&mut self, reached: &mut [bool], mut more: usize) -> io::Result<()> {
+        let mut last = Instant::now();
+        while more > 0 && last.elapsed() < RESTORE_QUIET {
+            let arrived = self.crowd.receive(|stamp| {
+                if stamp.sequence == HELLO
+                    && let Some(reached) = reached.get_mut(stamp.flow as usize)
+                {
+                    more = more.saturating_sub(usize::from(!*reached));
+                    *reached = true;
+                }
+            })?;
+            if arrived > 0 {
+                last = Instant::now();
             }
         }
-        self.owners.flush()?;
-        self.settle(Duration::from_millis(100))?;
-        Ok(begin.elapsed())
+        Ok(())
     }
 
     /// Takes what arrived, until nothing has for `quiet`.

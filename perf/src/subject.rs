@@ -6,6 +6,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use firsthop_shared::keyring::{DataKeyring, Masters};
 
@@ -52,6 +53,8 @@ pub struct RelayOptions {
     pub flows: u32,
     /// Whether it polls before it sleeps.
     pub spin: bool,
+    /// Whether it has an address that other relays have not: it stays while they are measured.
+    pub apart: bool,
 }
 
 impl Default for RelayOptions {
@@ -60,6 +63,7 @@ impl Default for RelayOptions {
             mtu: 1_500,
             flows: 65_536,
             spin: true,
+            apart: false,
         }
     }
 }
@@ -95,6 +99,29 @@ pub struct Subject {
     pub process: Process,
 }
 
+/// How long a relay may take to publish its counters, which it does ten times a second on a machine that is quiet.
+const PUBLISHED: Duration = Duration::from_secs(10);
+
+impl Subject {
+    /// What a relay has counted up to now: counters that it published later than this was asked for.
+    ///
+    /// # Errors
+    /// It does not answer, or publishes nothing.
+    pub fn published(&self) -> io::Result<Metrics> {
+        let begin = Instant::now();
+        let turns = |metrics: &Metrics| metrics.sum("turns_total");
+        let old = turns(&Metrics::read(self.place.admin)?);
+        while turns(&Metrics::read(self.place.admin)?) == old {
+            if begin.elapsed() > PUBLISHED {
+                return Err(io::Error::other("the relay publishes no counters"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // That reading may have been taken in the middle of the publication.
+        Metrics::read(self.place.admin)
+    }
+}
+
 impl Program {
     /// What it is, for reports.
     #[must_use]
@@ -122,7 +149,8 @@ impl Program {
     #[must_use]
     pub fn place(&self) -> Place {
         Place::of_this_process(match self {
-            Self::Relay(_) => 1,
+            Self::Relay(RelayOptions { apart: false, .. }) => 1,
+            Self::Relay(_) => 9,
             Self::FloorReceive => 2,
             Self::FloorSend { .. } => 3,
             Self::Single => 4,
@@ -286,7 +314,10 @@ impl Lab {
             "[[cluster]]\nid = 1\nname = \"perf\"\n[[ingress]]\nid = 0\nname = \"perf\"\nipv4 = \"{}\"\n",
             place.public
         );
-        let fleet_file = self.directory.join("fleet.toml");
+        // A relay reads it again when it changes.
+        let fleet_file = self
+            .directory
+            .join(format!("fleet-{}.toml", place.public.ip()));
         fs::write(&fleet_file, fleet)?;
         let mut command = Command::new(&self.relay);
         let processor = self.processor;

@@ -38,36 +38,49 @@ impl Report {
         if !self.flows.is_empty() {
             writeln!(
                 out,
-                "\n{:>10}{:>12}{:>16}",
-                "flows", "ns/packet", "resident MiB"
+                "\n{:>10}{:>12}{:>12}{:>16}",
+                "flows", "there", "ns/packet", "resident MiB"
             )?;
         }
         for flow in &self.flows {
             let mebibytes = flow.resident as f64 / f64::from(1 << 20);
             writeln!(
                 out,
-                "{:>10}{:>12.0}{mebibytes:>16.1}",
-                flow.flows, flow.cost.nanos
+                "{:>10}{:>12}{:>12.0}{mebibytes:>16.1}",
+                flow.flows, flow.there, flow.cost.nanos
             )?;
         }
         self.write_loads(out)?;
         if !self.floods.is_empty() {
             writeln!(
                 out,
-                "\n{:<18}{:>12}{:>14}{:>12}{:>14}{:>14}",
-                "flood", "packets/s", "ns/packet", "lost up %", "lost down %", "memory KiB"
+                "\n{:<18}{:>12}{:>14}{:>15}{:>12}{:>14}{:>14}",
+                "flood",
+                "packets/s",
+                "ns/packet",
+                "to forwarding",
+                "lost up %",
+                "lost down %",
+                "memory KiB"
             )?;
         }
         for flood in &self.floods {
             writeln!(
                 out,
-                "{:<18}{:>12.0}{:>14.0}{:>12.3}{:>14.3}{:>14}",
+                "{:<18}{:>12.0}{:>14.0}{:>15.3}{:>12.3}{:>14.3}{:>14}",
                 flood.junk.name(),
                 flood.rate,
                 flood.nanos,
+                flood.nanos / flood.forwarding,
                 100.0 * flood.lost_up,
                 100.0 * flood.lost_down,
                 flood.memory_growth / 1_024
+            )?;
+        }
+        if !self.floods.is_empty() {
+            writeln!(
+                out,
+                "wrong integrity: such a check must be verified; a budget bounds how many are in a millisecond, and the rest is dropped (verify_budget)"
             )?;
         }
         writeln!(
@@ -176,6 +189,14 @@ impl Report {
         writeln!(
             out,
             "late p99: how late the generator itself was, part of every latency; timers ms: 99.9th percentile of how late the program's timers were"
-        )
+        )?;
+        if let Some(expiry) = self.expiry {
+            writeln!(
+                out,
+                "forgotten: {} of {} flows, beside the calls of {}",
+                expiry.expired, expiry.flows, expiry.live
+            )?;
+        }
+        Ok(())
     }
 }

@@ -49,6 +49,10 @@ pub const TRAIN_MAX: usize = 64;
 /// all that the completion queue brings. Sends complete behind receives in that queue, and they free what receives wait for.
 pub const RECEIVED_MAX: usize = PUBLIC_BUFFERS as usize + INTERNAL_BUFFERS as usize;
 
+/// Receives at the most that are armed ahead of the one that stays, at a socket where empty datagrams end them: so many of those share a
+/// turn and its system call.
+pub const GLANCES_MAX: u16 = 15;
+
 /// Packets whose flows are looked up ahead at a time, so that waits for memory overlap.
 pub const LOOK_AHEAD: usize = 32;
 

@@ -14,8 +14,10 @@
 #![allow(unsafe_code)] // Talks to the kernel through shared memory; every pointer in a request is justified below.
 
 mod address;
+mod arming;
 mod buffers;
 mod completions;
+mod empties;
 mod receives;
 mod report;
 mod sends;
@@ -28,10 +30,11 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use io_uring::types::{CancelBuilder, Fixed, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, squeue};
 
 use buffers::BufferPool;
+use empties::Empties;
 pub use report::{RingCounters, RingError};
 use sends::{Message, Packet, Slots, Train};
 
@@ -128,6 +131,8 @@ enum Kind {
     Wake = 4,
     Train = 5,
     Cancel = 6,
+    /// A receive that does not stay: it takes what is there, and has ended when it is submitted.
+    Glance = 7,
 }
 
 impl Kind {
@@ -143,6 +148,7 @@ impl Kind {
             4 => Some(Self::Wake),
             5 => Some(Self::Train),
             6 => Some(Self::Cancel),
+            7 => Some(Self::Glance),
             _ => None,
         };
         (kind, data as u16)
@@ -185,6 +191,8 @@ pub struct Ring {
     segments: bool,
     /// For each socket whether its multishot receive is armed. The internal socket is the last.
     armed: Box<[bool]>,
+    /// For each socket how often empty datagrams end its receives.
+    empties: Box<[Empties]>,
     /// Whether receives shall be armed: not while the core stands still (see [`Ring::stop_receiving`]).
     receiving: bool,
     /// What every receive asks for: a name of `NAME_LEN` bytes, no control data, a buffer of the kernel's choice.
@@ -196,8 +204,8 @@ pub struct Ring {
     broken: Option<(u8, i32)>,
     /// Requests that the kernel may still complete.
     under_way: usize,
-    /// Sends queued since the last system call.
-    sends_queued: u32,
+    /// Requests queued since the last system call that complete while they are submitted: sends, and glances.
+    at_once: u32,
     enter_flags: EnterFlags,
     counters: RingCounters,
     /// Kept open as long as the ring uses them.
@@ -279,13 +287,14 @@ impl Ring {
             trains: ManuallyDrop::new(Slots::trains(limits::TRAIN_SLOTS)),
             segments: true,
             armed: vec![false; sockets].into_boxed_slice(),
+            empties: vec![Empties::default(); sockets].into_boxed_slice(),
             receiving: true,
             receive: ManuallyDrop::new(receive),
             wake_armed: false,
             wake_count: ManuallyDrop::new(Box::new(0)),
             broken: None,
             under_way: 0,
-            sends_queued: 0,
+            at_once: 0,
             enter_flags,
             counters: RingCounters::default(),
             _sockets: files,
@@ -310,49 +319,6 @@ impl Ring {
         self.armed.iter().all(|&armed| armed)
     }
 
-    /// Gives freed buffers back to the kernel and queues the receives that are not armed.
-    ///
-    /// A socket whose pool is empty waits: its receive would end at once, with `ENOBUFS`.
-    pub fn arm(&mut self) {
-        self.public.publish();
-        self.internal.publish();
-        let last = self.armed.len() - 1;
-        for socket in 0..=last {
-            let pool = if socket == last {
-                &self.internal
-            } else {
-                &self.public
-            };
-            if !self.receiving || self.armed[socket] || pool.free() == 0 {
-                continue;
-            }
-            let request = opcode::RecvMsgMulti::new(
-                Fixed(socket as u32),
-                &raw const **self.receive,
-                pool.group(),
-            )
-            .build()
-            .user_data(Kind::Receive.data(socket as u16));
-            // SAFETY: the msghdr is boxed and never changed; it and the pool live as long as the ring.
-            if unsafe { self.push(&request) } {
-                self.armed[socket] = true;
-                self.counters.arms += 1;
-            }
-        }
-        if !self.wake_armed {
-            let count: *mut u64 = &raw mut **self.wake_count;
-            let request = opcode::Read::new(
-                Fixed(last as u32 + 1),
-                count.cast(),
-                size_of::<u64>() as u32,
-            )
-            .build()
-            .user_data(Kind::Wake.data(0));
-            // SAFETY: the count is boxed, eight bytes, and nobody touches it while the read is armed.
-            self.wake_armed = unsafe { self.push(&request) };
-        }
-    }
-
     /// The turn's system call: submits what is queued, makes completions, and waits for packets as `wait` says.
     ///
     /// # Errors
@@ -368,16 +334,16 @@ impl Ring {
         if uring.submission().cq_overflow() {
             self.counters.overflows += 1;
         }
-        // Sends complete while they are submitted. To wait for a packet means to wait for one completion more; to gather, for
-        // more of them than can come.
+        // Sends and glances complete while they are submitted. To wait for a packet means to wait for one completion more; to
+        // gather, for more of them than can come.
         let (timeout, wanted) = match wait {
             Wait::No => (Duration::ZERO, 0),
-            Wait::Sleep(most) => (most, self.sends_queued + 1),
-            Wait::Gather(time) => (time, self.sends_queued + limits::RECEIVED_MAX as u32),
+            Wait::Sleep(most) => (most, self.at_once + 1),
+            Wait::Gather(time) => (time, self.at_once + limits::RECEIVED_MAX as u32),
         };
         let timeout = Timespec::from(timeout);
         let arguments = SubmitArgs::new().timespec(&timeout);
-        self.sends_queued = 0;
+        self.at_once = 0;
         self.counters.enters += 1;
         // SAFETY: with EXT_ARG the argument is a `io_uring_getevents_arg`, which `SubmitArgs` is; it and the time-out it
         // points to outlive the call. Queued requests were justified where they were pushed.

@@ -1,7 +1,7 @@
 //! What the relay's ratios are called.
 
 /// What ratios are called for people, in the order of the page, and which of them come first of all.
-pub(super) const NAMES: [(&str, &str, bool); 31] = [
+pub(super) const NAMES: &[(&str, &str, bool)] = &[
     (
         "uplink_vs_floor_1500",
         "Relay, a packet up, to one receive of the kernel",
@@ -92,6 +92,21 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
     ),
     ("bytes_per_flow", "Memory of a flow", false),
     (
+        "latency_p50_saturated_vs_single",
+        "Relay's delay, p50, to one packet per call where that is saturated",
+        false,
+    ),
+    (
+        "latency_p99_saturated_ms",
+        "Relay's delay, p99, at more than it can carry",
+        false,
+    ),
+    (
+        "latency_p99_expiring_vs_not",
+        "Relay's delay, p99, while a table is forgotten, to while it is not",
+        false,
+    ),
+    (
         "timer_lateness_p999_ms",
         "Timers late under full load, p99.9",
         false,
@@ -100,5 +115,30 @@ pub(super) const NAMES: [(&str, &str, bool); 31] = [
         "flood_live_loss",
         "Live packets lost in the worst flood",
         true,
+    ),
+    (
+        "junk_random_vs_forwarding",
+        "Random bytes, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_empty_vs_forwarding",
+        "Empty datagrams, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_forged_ufrag_vs_forwarding",
+        "Forged ufrags, each to a forwarded packet",
+        false,
+    ),
+    (
+        "junk_wrong_integrity_vs_forwarding",
+        "Checks with wrong integrity, each to a forwarded packet (a budget bounds them)",
+        false,
+    ),
+    (
+        "junk_replayed_vs_forwarding",
+        "Replayed checks, each to a forwarded packet",
+        false,
     ),
 ];

@@ -99,6 +99,8 @@ struct Flood {
     rate: f64,
     #[serde(deserialize_with = "or_none")]
     nanos: f64,
+    /// Of a forwarded packet; results had none once.
+    forwarding: Option<f64>,
     lost_up: f64,
     lost_down: f64,
 }
@@ -118,7 +120,7 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
         };
         let unit = match name {
             "bytes_per_flow" => Unit::Bytes,
-            "timer_lateness_p999_ms" => Unit::Millis,
+            "timer_lateness_p999_ms" | "latency_p99_saturated_ms" => Unit::Millis,
             "flood_live_loss" => Unit::Share,
             _ => Unit::Ratio,
         };
@@ -359,6 +361,7 @@ fn floods(floods: &[Flood]) -> Markup {
         "Junk",
         "packets a second",
         "ns each",
+        "to forwarding",
         "live packets lost up",
         "down",
     ]);
@@ -367,6 +370,9 @@ fn floods(floods: &[Flood]) -> Markup {
             flood.junk.replace('_', " "),
             grouped(flood.rate),
             grouped(flood.nanos),
+            flood
+                .forwarding
+                .map_or_else(String::new, |forwarding| number(flood.nanos / forwarding)),
             percent(flood.lost_up),
             percent(flood.lost_down),
         ]);

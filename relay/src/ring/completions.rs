@@ -35,6 +35,9 @@ impl Ring {
                 }
                 received.extend(self.complete_receive(socket as u8, entry));
             }
+            (Some(Kind::Glance), socket) => {
+                received.extend(self.complete_receive(socket as u8, entry));
+            }
             (Some(Kind::Message), slot) => {
                 let (records, len) = (
                     self.messages.get(slot).buffers().len() as u64,
@@ -102,7 +105,8 @@ impl Ring {
             }
             match -entry.result() {
                 libc::ENOBUFS => self.counters.buffers_exhausted += 1,
-                libc::ECANCELED => {}
+                // A glance that found nothing more.
+                libc::ECANCELED | libc::EAGAIN => {}
                 // Arming again would fail again, for ever.
                 errno @ (libc::EBADF
                 | libc::EINVAL
@@ -116,6 +120,9 @@ impl Ring {
             return None;
         };
         let buffer = buffer?;
+        if filled <= HEADROOM && !cqueue::more(entry.flags()) {
+            self.empties[usize::from(socket)].ended();
+        }
         let bytes = self.bytes(buffer);
         let word = |at: usize| {
             u32::from_ne_bytes(

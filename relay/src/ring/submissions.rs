@@ -14,12 +14,14 @@ impl Ring {
     /// How many more sends this turn can queue.
     #[must_use]
     pub fn room(&mut self) -> usize {
+        self.queue_room().min(self.packets.free())
+    }
+
+    /// How many more requests the submission queue takes, besides those that arm every receive and the wake-up.
+    pub(super) fn queue_room(&mut self) -> usize {
         let uring = self.uring.as_mut().expect("only drop takes the ring");
         let queue = uring.submission();
-        // Receives and the wake-up are armed from the same queue, and come first.
-        (queue.capacity() - queue.len())
-            .min(self.packets.free())
-            .saturating_sub(self.armed.len() + 1)
+        (queue.capacity() - queue.len()).saturating_sub(self.armed.len() + 1)
     }
 
     /// How many more trunk datagrams this turn can queue.
@@ -73,7 +75,7 @@ impl Ring {
         // SAFETY: the header, its address and its vectors lie in the slot, which never moves and is not filled again before
         // the completion; the vectors point into buffers that the message holds until then.
         if unsafe { self.push(&request) } {
-            self.sends_queued += 1;
+            self.at_once += 1;
             return Ok(());
         }
         self.counters.records_lost += self.messages.get(slot).buffers().len() as u64;
@@ -116,7 +118,7 @@ impl Ring {
         // SAFETY: the address lies in the slot, which never moves and is not filled again before the completion; the bytes
         // lie in a buffer that the packet holds until then.
         if unsafe { self.push(&request) } {
-            self.sends_queued += 1;
+            self.at_once += 1;
             return Ok(());
         }
         self.counters.queue_full += 1;
@@ -161,7 +163,7 @@ impl Ring {
         // moves and is not filled again before the completion; the bytes lie in a buffer that the train holds until then.
         let queued = unsafe { self.push(&request) };
         if queued {
-            self.sends_queued += 1;
+            self.at_once += 1;
         } else {
             self.free_train(slot);
         }

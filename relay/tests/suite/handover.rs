@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_relay::handover::channel::{Arrived, Connection, Listener};
 use firsthop_relay::handover::message::{ToGiver, ToTaker};
-use firsthop_relay::limits::{ADMIN_FAREWELL, HANDOVER_PAUSE, HANDOVER_STEP};
+use firsthop_relay::limits::{ADMIN_FAREWELL, HANDOVER_STEP};
 use firsthop_shared::trunk::RecordHeader;
 
 use crate::testbed::owner::{Owner, record};
@@ -323,6 +323,21 @@ fn a_successor_waits_to_be_accepted_although_something_interrupts_it() {
     assert!(heard && !said.contains("os error"), "{said}");
 }
 
+/// How often a thread of a process has gone to sleep.
+fn pauses_of(process: u32, thread: &str) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let of_name = |folder: &std::path::PathBuf| {
+        let name = std::fs::read_to_string(folder.join("comm"));
+        name.is_ok_and(|name| name.trim_end() == thread)
+    };
+    let mut folders = threads.map(|folder| folder.expect("a thread").path());
+    let folder = folders.find(of_name).expect("it has the thread");
+    let status = std::fs::read_to_string(folder.join("status")).expect("its status");
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.expect("Linux").trim().parse().expect("a number")
+}
+
 #[test]
 fn who_cannot_accept_says_so_now_and_then() {
     let testbed = Testbed::new();
@@ -336,7 +351,12 @@ fn who_cannot_accept_says_so_now_and_then() {
     let _waits = Connection::connect(&testbed.file("handover")).expect("it listens");
     let complaints = || relay.log().matches("cannot be accepted").count();
     until("it complains", || (complaints() > 0).then_some(()));
-    std::thread::sleep(10 * HANDOVER_PAUSE);
+    // It pauses after each attempt.
+    let pauses = || pauses_of(relay.id(), "relay-handover");
+    let before = pauses();
+    until("it has tried ten times more", || {
+        (pauses() >= before + 10).then_some(())
+    });
     // On a machine that stood still there may be another.
     assert!(complaints() <= 2, "{}", relay.log());
     relay.kill();

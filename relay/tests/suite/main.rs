@@ -14,6 +14,7 @@ mod log;
 mod rebuild;
 mod ring;
 mod routing;
+mod saturated;
 mod settings;
 mod steering;
 mod stopping;

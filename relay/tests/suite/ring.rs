@@ -46,7 +46,25 @@ const SMALL: RingSize = RingSize {
     internal_buffers: 4,
 };
 
+const MEDIUM: RingSize = RingSize {
+    queue: 64,
+    public_buffers: 64,
+    internal_buffers: 4,
+};
+
 impl Bench {
+    /// Enters once, and takes what there is. Buffers go back at once.
+    fn receive_any(&mut self) -> Vec<Received> {
+        let mut received = Vec::with_capacity(1_024);
+        self.ring.enter(Wait::No).expect("entered");
+        self.ring.reap(&mut received);
+        for one in &received {
+            self.ring.release(one.buffer);
+        }
+        self.ring.arm();
+        received
+    }
+
     /// Enters and reaps until `count` more datagrams have come.
     fn receive(&mut self, count: usize) -> Vec<Received> {
         let deadline = Instant::now() + PATIENCE;
@@ -134,6 +152,85 @@ fn an_empty_datagram_is_a_datagram_and_the_receive_goes_on() {
         .map(|received| received.len)
         .collect();
     assert_eq!(lens, [0, 1, 0, 1]);
+}
+
+/// Each ends a receive, and costs a system call if nothing is armed for the next.
+#[test]
+fn many_empty_datagrams_share_a_system_call() {
+    const EMPTY: usize = 150;
+    let mut bench = bench(MEDIUM);
+    for _ in 0..EMPTY {
+        bench.peer.send_to(&[], bench.public).expect("sent");
+    }
+    let before = bench.ring.counters().enters;
+    let mut received = Vec::new();
+    while received.len() < EMPTY {
+        let some = bench.receive_any();
+        assert!(!some.is_empty(), "all of them wait in the socket");
+        received.extend(some);
+    }
+    let enters = bench.ring.counters().enters - before;
+    assert!(
+        enters <= EMPTY as u64 / 8,
+        "{enters} system calls for {EMPTY} datagrams"
+    );
+    assert_eq!(bench.ring.counters().receive_errors, 0);
+    // All that was armed for more of them has ended, and only what stays is left.
+    bench.receive_any();
+    assert!(bench.ring.all_armed());
+    assert_eq!(bench.ring.public_buffers_free(), 100);
+    bench.ring.stop_receiving();
+    bench.receive_any();
+    assert!(bench.ring.is_quiet());
+}
+
+#[test]
+fn packets_among_empty_datagrams_keep_their_order() {
+    let mut bench = bench(MEDIUM);
+    let mut expected: Vec<u8> = Vec::new();
+    for number in 0..200u8 {
+        // Runs of every length up to a dozen, of either kind.
+        let empty = number % 13 < number % 7 || number < 30;
+        let payload = [number];
+        let payload = if empty { &[][..] } else { &payload[..] };
+        bench.peer.send_to(payload, bench.public).expect("sent");
+        expected.extend(payload);
+    }
+    let mut received = Vec::new();
+    let mut count = 0;
+    while count < 200 {
+        bench
+            .ring
+            .enter(Wait::Sleep(Duration::from_millis(10)))
+            .expect("entered");
+        let mut some = Vec::with_capacity(1_024);
+        bench.ring.reap(&mut some);
+        count += some.len();
+        for one in some {
+            received.extend(bench.payload(&one));
+            bench.ring.release(one.buffer);
+        }
+        bench.ring.arm();
+    }
+    assert_eq!(received, expected);
+}
+
+#[test]
+fn a_backlog_is_taken_by_as_many_buffers_as_there_are() {
+    let mut bench = bench(MEDIUM);
+    for number in 0..200u8 {
+        bench.peer.send_to(&[number], bench.public).expect("sent");
+    }
+    let before = bench.ring.counters().enters;
+    let mut received = Vec::new();
+    while received.len() < 200 {
+        received.extend(bench.receive_any());
+    }
+    let enters = bench.ring.counters().enters - before;
+    assert!(
+        enters <= 200 / 32 + 2,
+        "{enters} system calls for 200 datagrams"
+    );
 }
 
 #[test]
