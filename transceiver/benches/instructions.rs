@@ -1,10 +1,12 @@
-//! A second of calls whose G.711 is passed through, for an instruction counter: `scripts/bench instructions` runs it under callgrind.
+//! A second of calls in a worker, for an instruction counter: `scripts/bench instructions` runs it under callgrind.
 //!
-//! The argument names the part to run; `measured` is the function whose instructions count. A second argument says how many seconds,
-//! for a profiler.
+//! The argument names the part to run: `passthrough`, whose G.711 reaches the model server as it is, or `transcoding`, whose Opus is decoded
+//! and encoded. `measured` is the function whose instructions count: keys and hashes are random, which makes less than a hundredth. A second
+//! argument says how many seconds, for a profiler.
 
 mod workload;
 
+use firsthop_transceiver::audio::Codec;
 use workload::{Turn, World};
 
 /// Calls at once: a worker's batch has several.
@@ -22,9 +24,13 @@ fn main() {
         // Run as a bench or a test of the workspace, it has nothing to say.
         return;
     };
-    assert_eq!(part, "passthrough", "no part {part}");
+    let codec = match part.as_str() {
+        "passthrough" => Codec::Pcmu,
+        "transcoding" => Codec::Opus,
+        other => panic!("no part {other}"),
+    };
     let seconds = arguments.next().map_or(1, |n| n.parse().expect("seconds"));
-    let mut world = World::new(CALLS);
+    let mut world = World::new(CALLS, codec);
     world.connect();
     // The first second has what happens once: the report of the quality, items, queues that grow.
     world.talk(1, |turn| turn.run());

@@ -1,5 +1,8 @@
 //! A worker with calls on a clock of its own, clients and model servers beside it, and no socket.
 
+#[path = "../../tests/suite/peer/speaker.rs"]
+mod speaker;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +20,9 @@ use firsthop_shared::keyring::{DataKeyring, Masters};
 use firsthop_shared::limits::TRUNK_DATAGRAM_MAX;
 use firsthop_shared::token::{self, Route};
 use firsthop_shared::trunk::{self, DatagramBuilder, RecordHeader, RecordKind};
-use firsthop_transceiver::audio::{Law, OpusMode, PlayoutSettings};
+use firsthop_transceiver::audio::{
+    Codec, Encoder, EncoderSettings, FRAME, Law, MAX_PAYLOAD, OpusMode, PlayoutSettings,
+};
 use firsthop_transceiver::backend::{
     App, BackendStats, Backends, Format, FromServer, Line, Linked, Message, NoSuchApp, Opened,
     Realtime, RealtimeSettings, Waker, Wanted,
@@ -26,7 +31,7 @@ use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::lifetimes::Lifetimes;
 use firsthop_transceiver::session::{Advertised, Credentials};
 use firsthop_transceiver::worker::{
-    Command, Core, CoreSettings, CreateSpec, Directory, Endings, Shared,
+    Command, Core, CoreSettings, CreateSpec, Directory, Endings, Shared, WorkerStats,
 };
 use futures_util::FutureExt as _;
 use str0m::change::SdpAnswer;
@@ -40,6 +45,55 @@ use tokio::sync::{mpsc, oneshot};
 const STEP: Duration = Duration::from_millis(1);
 
 const SHARD: ShardId = ShardId(0);
+
+/// A second of speech, the same at each call.
+struct Speech {
+    codec: Codec,
+    /// What a client sends, in pieces of 20 ms.
+    client: Vec<Vec<u8>>,
+    /// What a model server says.
+    server: String,
+}
+
+impl Speech {
+    fn new(codec: Codec) -> Self {
+        let (client, server) = match codec.law() {
+            // G.711 is not looked into.
+            Some(_) => (
+                (0..50_u8)
+                    .map(|at| (0..160).map(|n| at.wrapping_mul(n)).collect())
+                    .collect(),
+                (0..8_000_u32).map(|n| (n * 7) as u8).collect(),
+            ),
+            None => speech(codec),
+        };
+        let server = format!(
+            r#"{{"type":"response.output_audio.delta","event_id":"e3","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"{}"}}"#,
+            STANDARD.encode::<Vec<u8>>(server)
+        );
+        Self {
+            codec,
+            client,
+            server,
+        }
+    }
+}
+
+/// A second of a voice, encoded by 20 ms, and its PCM as a model server gives it.
+fn speech(codec: Codec) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let mut speaker = speaker::Speaker::default();
+    let mut encoder = Encoder::new(codec, EncoderSettings::default()).expect("an encoder");
+    let mut payload = [0; MAX_PAYLOAD];
+    let (mut client, mut server) = (Vec::new(), Vec::new());
+    for _ in 0..50 {
+        let wide = speaker.frame();
+        let pcm: [i16; FRAME] = std::array::from_fn(|n| wide[2 * n]);
+        let length = encoder.encode(&pcm, &mut payload).expect("encoded");
+        client.push(payload[..length].to_vec());
+        server.extend(pcm.iter().flat_map(|sample| sample.to_le_bytes()));
+    }
+    (client, server)
+}
 
 /// One client, and the model server of its call.
 struct Peer {
@@ -61,6 +115,7 @@ struct Peer {
 /// A worker, its calls, and their time.
 pub(crate) struct World {
     core: Core,
+    stats: WorkerStats,
     wakes: mpsc::UnboundedReceiver<SessionId>,
     peers: Vec<Peer>,
     keyring: Arc<DataKeyring>,
@@ -69,7 +124,7 @@ pub(crate) struct World {
     sequence: u32,
     now: Instant,
     steps: u64,
-    second: String,
+    speech: Speech,
     /// What clients send, until the next turn.
     up: Vec<(RecordHeader, Vec<u8>)>,
 }
@@ -81,6 +136,7 @@ pub(crate) struct Turn<'a> {
     from: SocketAddr,
     datagrams: &'a [Vec<u8>],
     sent: &'a mut Vec<Vec<u8>>,
+    stats: &'a WorkerStats,
     now: Instant,
 }
 
@@ -98,6 +154,8 @@ impl Turn<'_> {
         let sent = &mut *self.sent;
         self.core
             .flush(|ready| sent.extend(ready.iter().map(|(_, bytes)| bytes.to_vec())));
+        let drops = self.core.drops().clone();
+        self.stats.publish(self.core.counters(), &drops);
     }
 }
 
@@ -114,7 +172,7 @@ impl Backends for Servers {
 
     fn open(&self, _app: &App, wanted: Wanted<'_>, now: Instant) -> Opened {
         let translator = Realtime::new(RealtimeSettings {
-            format: Some(Format::Pcmu),
+            format: Some(wanted.codec.law().map_or(Format::Pcm, |_| Format::Pcmu)),
             passed: wanted.codec.law().filter(|law| *law == Law::Mu),
             seed: wanted.seed,
             ..RealtimeSettings::default()
@@ -131,8 +189,8 @@ impl Backends for Servers {
 }
 
 impl World {
-    /// So many calls, placed and answered.
-    pub(crate) fn new(calls: u32) -> Self {
+    /// So many calls with Opus, or with the µ-law of G.711, placed and answered.
+    pub(crate) fn new(calls: u32, codec: Codec) -> Self {
         let now = Instant::now();
         let keyring = DataKeyring::parse(&Masters::new([1; 32]).data_toml()).expect("a keyring");
         let keyring = Arc::new(keyring);
@@ -161,13 +219,9 @@ impl World {
         };
         let identity = Identity::process().expect("an identity");
         let core = Core::new(settings, shared, identity, || 42).with_backends(Box::new(servers));
-        let audio: Vec<u8> = (0..8_000_u32).map(|n| (n * 7) as u8).collect();
-        let second = format!(
-            r#"{{"type":"response.output_audio.delta","event_id":"e3","response_id":"resp_1","item_id":"item_1","output_index":0,"content_index":0,"delta":"{}"}}"#,
-            STANDARD.encode(audio)
-        );
         let mut world = Self {
             core,
+            stats: WorkerStats::default(),
             wakes,
             peers: Vec::new(),
             keyring,
@@ -176,7 +230,7 @@ impl World {
             sequence: 0,
             now,
             steps: 0,
-            second,
+            speech: Speech::new(codec),
             up: Vec::new(),
         };
         for n in 0..calls {
@@ -192,7 +246,10 @@ impl World {
             .set_dtls_cert(identity.certificate())
             .set_rtp_mode(true)
             .clear_codecs();
-        config.codec_config().enable_pcmu(true, false);
+        match self.speech.codec {
+            Codec::Opus => config.codec_config().enable_opus(true, false),
+            _ => config.codec_config().enable_pcmu(true, false),
+        }
         let mut rtc = config.build(self.now);
         rtc.add_local_candidate(Candidate::host(address, "udp").expect("a candidate"));
         let mut changes = rtc.sdp_api();
@@ -258,8 +315,8 @@ impl World {
             for text in [
                 r#"{"type":"session.created","event_id":"e1","session":{"type":"realtime","id":"s"}}"#,
                 r#"{"type":"response.created","event_id":"e2","response":{"id":"resp_1","status":"in_progress"}}"#,
-                &self.second,
-                &self.second,
+                &self.speech.server,
+                &self.speech.server,
             ] {
                 peer.tell(FromServer::Message(Message::Text(text.to_owned())));
             }
@@ -277,7 +334,9 @@ impl World {
     pub(crate) fn talk(&mut self, seconds: u64, mut turn: impl FnMut(&mut Turn<'_>)) {
         for _ in 0..seconds {
             for peer in &self.peers {
-                peer.tell(FromServer::Message(Message::Text(self.second.clone())));
+                peer.tell(FromServer::Message(Message::Text(
+                    self.speech.server.clone(),
+                )));
             }
             for _ in 0..1_000 {
                 self.step(&mut turn);
@@ -300,7 +359,7 @@ impl World {
         self.steps += 1;
         for peer in &mut self.peers {
             if peer.connected && self.steps % 20 == peer.phase {
-                peer.speak(self.now);
+                peer.speak(&self.speech, self.now);
             }
             let due = Input::Timeout(self.now);
             peer.rtc.handle_input(due).expect("a timeout");
@@ -315,6 +374,7 @@ impl World {
             from: self.relay,
             datagrams: &datagrams,
             sent: &mut sent,
+            stats: &self.stats,
             now: self.now,
         });
         for datagram in &sent {
@@ -360,17 +420,15 @@ impl Peer {
         assert_eq!(told, Some(true), "the session takes it at once");
     }
 
-    fn speak(&mut self, now: Instant) {
+    fn speak(&mut self, speech: &Speech, now: Instant) {
         let pt = *self.pt.get_or_insert_with(|| {
             let media = self.rtc.media(self.mid).expect("an audio section");
             *media.remote_pts().first().expect("a payload type")
         });
-        let payload: Vec<u8> = (0..160)
-            .map(|n| (self.spoken as u8).wrapping_mul(n))
-            .collect();
+        let payload = speech.client[self.spoken as usize % speech.client.len()].clone();
         let mut api = self.rtc.direct_api();
         let stream = api.stream_tx_by_mid(self.mid, None).expect("a stream");
-        let timestamp = 160 * self.spoken as u32;
+        let timestamp = speech.codec.clock_rate() / 50 * self.spoken as u32;
         stream.write_rtp(RtpWrite::new(
             pt,
             (1_000 + self.spoken).into(),

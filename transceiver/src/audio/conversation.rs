@@ -363,6 +363,7 @@ impl Conversation {
 
     /// Moves everything that is due from the client to the backend, and from the backend to the queues.
     fn advance(&mut self, now: Instant) {
+        let mut heard = false;
         // The uplink holds a bounded number of packets and fills in at most one frame per 20 ms.
         while let Some(pcm) = self.uplink.poll(now) {
             match &mut self.form {
@@ -374,8 +375,12 @@ impl Conversation {
                 }
             }
             self.take_outputs(now);
+            heard = true;
         }
-        self.take_outputs(now);
+        // After the last piece that was heard nothing has happened.
+        if !heard {
+            self.take_outputs(now);
+        }
     }
 
     fn take_outputs(&mut self, now: Instant) {

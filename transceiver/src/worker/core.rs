@@ -196,7 +196,17 @@ impl Core {
 
     fn record(&mut self, hop: Hop, record: &Record<'_>, now: Instant) {
         let header = &record.header;
-        if !self.sessions.contains_key(&header.session) {
+        let arrival = Arrival {
+            client: header.client,
+            ingress: header.ingress,
+            tcp: header.tcp,
+            hop,
+            handle: header.handle,
+        };
+        let received = self.enter(header.session, now, |session, out| {
+            session.receive(arrival, record.payload, now, out);
+        });
+        if received.is_none() {
             self.outbox.drops.count(Reason::UnknownSession);
             // The relay that sent this stops when told so; told rarely, it stops a little later.
             if self.unknown.take(self.seconds(now)) {
@@ -209,18 +219,7 @@ impl Core {
                 };
                 self.push(hop, &reply, &[]);
             }
-            return;
         }
-        let arrival = Arrival {
-            client: header.client,
-            ingress: header.ingress,
-            tcp: header.tcp,
-            hop,
-            handle: header.handle,
-        };
-        self.with(header.session, now, |session, out| {
-            session.receive(arrival, record.payload, now, out);
-        });
     }
 
     /// Serves timers that are due, up to [`limits::TIMERS_PER_TURN`] and as long as the trunks have room; returns whether more
@@ -295,6 +294,16 @@ impl Core {
         now: Instant,
         call: impl FnOnce(&mut Session, &mut Outbox) -> T,
     ) -> Option<T> {
+        self.enter(id, now, call).flatten()
+    }
+
+    /// The same, and tells a session that is not there (nothing) from one that has panicked (nothing inside).
+    fn enter<T>(
+        &mut self,
+        id: SessionId,
+        now: Instant,
+        call: impl FnOnce(&mut Session, &mut Outbox) -> T,
+    ) -> Option<Option<T>> {
         let slot = self.sessions.get_mut(&id)?;
         let outbox = &mut self.outbox;
         // What a panic leaves half done is the session, which is given up, and whole packets in the outbox.
@@ -306,7 +315,7 @@ impl Core {
                 self.give_up(id, now);
             }
         }
-        result
+        Some(result)
     }
 
     fn give_up(&mut self, id: SessionId, now: Instant) {

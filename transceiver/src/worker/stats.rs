@@ -55,6 +55,12 @@ pub struct Counters {
     pub receive_errors: u64,
 }
 
+fn store(to: &[AtomicU64], from: &[u64]) {
+    for (to, from) in to.iter().zip(from) {
+        to.store(*from, Relaxed);
+    }
+}
+
 macro_rules! published {
     ($($name:ident),* $(,)?) => {
         /// The same counters, as another thread may read them.
@@ -86,20 +92,24 @@ macro_rules! published {
             /// Makes the counters visible.
             pub fn publish(&self, counters: &Counters, drops: &Drops) {
                 $(self.$name.store(counters.$name, Relaxed);)*
-                self.times.publish(&counters.times);
-                let arrays: [(&[AtomicU64], &[u64]); 5] = [
-                    (&self.ended, &counters.ended),
-                    (&self.audio, &counters.audio),
-                    (&self.quality, &counters.quality),
-                    (&self.coding, &counters.coding),
-                    (&self.states, &counters.states),
-                ];
-                for (to, from) in arrays.into_iter().flat_map(|(to, from)| to.iter().zip(from)) {
-                    to.store(*from, Relaxed);
+                store(&self.states, &counters.states);
+                // Most turns end no call, and these are most of the counters.
+                let known = self.ended.iter().map(|count| count.load(Relaxed));
+                if known.ne(counters.ended) {
+                    self.publish_ended(counters);
                 }
                 for reason in Reason::ALL {
                     self.drops[reason as usize].store(drops[reason], Relaxed);
                 }
+            }
+
+            /// Makes visible what changes when a call ends, and only then.
+            fn publish_ended(&self, counters: &Counters) {
+                self.times.publish(&counters.times);
+                store(&self.ended, &counters.ended);
+                store(&self.audio, &counters.audio);
+                store(&self.quality, &counters.quality);
+                store(&self.coding, &counters.coding);
             }
         }
     };
@@ -128,5 +138,47 @@ impl WorkerStats {
     pub fn sessions(&self) -> u32 {
         let sum: u64 = self.states.iter().map(|state| state.load(Relaxed)).sum();
         u32::try_from(sum).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_leaves_behind_is_visible_when_it_has_ended() {
+        let stats = WorkerStats::default();
+        let mut counters = Counters::default();
+        let drops = Drops::default();
+        let ended = |stats: &WorkerStats| stats.ended[EndReason::HungUp as usize].load(Relaxed);
+        for calls in 1..=3 {
+            counters.records_in += 50;
+            counters.states[State::Live as usize] = 1;
+            stats.publish(&counters, &drops);
+            assert_eq!(ended(&stats), calls - 1);
+            assert_eq!(stats.sessions(), 1);
+            // As a call's end leaves them.
+            counters.states[State::Live as usize] = 0;
+            counters.ended[EndReason::HungUp as usize] += 1;
+            for counts in [
+                &mut counters.audio[..],
+                &mut counters.quality,
+                &mut counters.coding,
+            ] {
+                counts.iter_mut().for_each(|count| *count += 7);
+            }
+            stats.publish(&counters, &drops);
+            assert_eq!(ended(&stats), calls);
+            assert_eq!(stats.sessions(), 0);
+            assert_eq!(stats.records_in.load(Relaxed), 50 * calls);
+            for count in stats
+                .audio
+                .iter()
+                .chain(&stats.quality)
+                .chain(&stats.coding)
+            {
+                assert_eq!(count.load(Relaxed), 7 * calls);
+            }
+        }
     }
 }

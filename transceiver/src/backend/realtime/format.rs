@@ -115,8 +115,8 @@ impl Packer {
         self.format
     }
 
-    /// The base64 of these samples.
-    pub(super) fn pack(&mut self, pcm: &[i16]) -> String {
+    /// The base64 of these samples, between what stands before and behind it in a message.
+    pub(super) fn pack(&mut self, before: &str, pcm: &[i16], behind: &str) -> String {
         self.bytes.clear();
         let bytes = &mut self.bytes;
         match (self.format.law(), self.rate) {
@@ -132,7 +132,13 @@ impl Packer {
                 bytes.extend(self.wide.iter().flat_map(|s| s.to_le_bytes()));
             }
         }
-        BASE64.encode(&self.bytes)
+        // Made at its whole length: there is one for each packet of each call.
+        let length = base64::encoded_len(self.bytes.len(), true).unwrap_or_default();
+        let mut text = String::with_capacity(before.len() + length + behind.len());
+        text.push_str(before);
+        BASE64.encode_string(&self.bytes, &mut text);
+        text.push_str(behind);
+        text
     }
 }
 
@@ -213,7 +219,7 @@ mod tests {
         let pcm: Vec<i16> = (0..960)
             .map(|n| (n * 37 % 65_536 - 30_000) as i16)
             .collect();
-        let text = Packer::new(Format::Pcm, Rate::Wide).pack(&pcm);
+        let text = Packer::new(Format::Pcm, Rate::Wide).pack("", &pcm, "");
         assert_eq!(
             Unpacker::new(Format::Pcm, Rate::Wide).unpack(&text),
             Some(pcm)
@@ -247,7 +253,7 @@ mod tests {
         for format in [Format::Pcmu, Format::Pcma] {
             let tone = |n: usize| (8_000.0 * (n as f32 * 0.1).sin()) as i16;
             let pcm: Vec<i16> = (0..4_800).map(tone).collect();
-            let text = Packer::new(format, Rate::Wide).pack(&pcm);
+            let text = Packer::new(format, Rate::Wide).pack("", &pcm, "");
             let bytes = BASE64.decode(&text).expect("base64");
             assert!((1_560..=1_600).contains(&bytes.len()), "{}", bytes.len());
             let back = Unpacker::new(format, Rate::Wide)
@@ -275,13 +281,16 @@ mod tests {
                     .zip(&all)
                     .all(|(s, code)| law.compress(*s) == *code)
             );
-            assert_eq!(Packer::new(format, Rate::Narrow).pack(&samples), text);
+            assert_eq!(
+                Packer::new(format, Rate::Narrow).pack("", &samples, ""),
+                text
+            );
         }
     }
 
     #[test]
     fn a_server_that_insists_on_pcm_is_served_from_narrow_samples_too() {
-        let text = Packer::new(Format::Pcm, Rate::Narrow).pack(&[100; 1_600]);
+        let text = Packer::new(Format::Pcm, Rate::Narrow).pack("", &[100; 1_600], "");
         assert_eq!(BASE64.decode(&text).map(|bytes| bytes.len()), Ok(2 * 4_800));
         let back = Unpacker::new(Format::Pcm, Rate::Narrow).unpack(&text);
         let back = back.expect("samples");

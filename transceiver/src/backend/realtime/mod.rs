@@ -60,6 +60,8 @@ pub struct Realtime {
     /// What the last poll gave, in the law that is passed through.
     encoded: Vec<u8>,
     passed: Option<Law>,
+    /// What the client said last, as samples; kept for its memory.
+    expanded: Vec<i16>,
     rate: Rate,
     up: Upstream,
     packer: Packer,
@@ -95,6 +97,7 @@ impl Realtime {
             outputs: Outputs::new(settings.seed, NAMES),
             encoded: Vec::new(),
             passed: settings.passed,
+            expanded: Vec::new(),
             rate,
             up: Upstream::new(rate.frame()),
             packer: Packer::new(format, rate),
@@ -113,11 +116,9 @@ impl Realtime {
     fn hear(&mut self, pcm: &[i16]) {
         let packer = &mut self.packer;
         self.up.hear(pcm, |piece| {
-            let audio = packer.pack(piece);
             // Base64 needs no escapes; the event needs no id, because no error will name one.
-            Message::Text(format!(
-                r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#
-            ))
+            let (before, behind) = (r#"{"type":"input_audio_buffer.append","audio":""#, r#""}"#);
+            Message::Text(packer.pack(before, piece, behind))
         });
     }
 
@@ -311,8 +312,11 @@ impl Translator for Realtime {
             Input::Audio(pcm) => self.hear(pcm),
             Input::Encoded(bytes) => {
                 if let Some(law) = self.passed {
-                    let pcm: Vec<i16> = bytes.iter().map(|code| law.expand(*code)).collect();
+                    let mut pcm = std::mem::take(&mut self.expanded);
+                    pcm.clear();
+                    pcm.extend(bytes.iter().map(|code| law.expand(*code)));
                     self.hear(&pcm);
+                    self.expanded = pcm;
                 }
             }
             Input::Event(text) => self.client_event(text, now),
