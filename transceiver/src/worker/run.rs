@@ -309,6 +309,7 @@ mod tests {
             drain: drained,
             stop: stopped,
             stats: Arc::default(),
+            internal_mtu: None,
             cpu: None,
         };
         (worker, stop, (to_commands, to_wakes, keys, drain))
