@@ -22,10 +22,13 @@ const RATE: f64 = 50_000.0;
 /// So many flows at the least must be forgotten, or something else was measured.
 const EXPIRED_MIN: u64 = 100_000;
 
+/// Flows are forgotten together that were last seen within this time.
+const TOGETHER: Duration = Duration::from_millis(1_050);
+
 /// What going on takes, besides the load before.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// How long after its first flows are due a relay forgets them at full rate: it takes those of a second together, when that is over.
+/// How long after its first flows are due a relay forgets them at full rate.
 const IN_FULL: Duration = Duration::from_millis(1_200);
 
 /// A relay that will soon forget most of its flows.
@@ -86,8 +89,7 @@ impl Aside {
             duration,
             stragglers: STRAGGLERS,
         };
-        let plans = [effort.expiry_before, effort.expiry_during].map(plan);
-        let before = load::run(rig, Some(&mut subject.process), &plans[0])?;
+        let before = load::run(rig, Some(&mut subject.process), &plan(effort.expiry_before))?;
         let counted = subject.published()?;
         let flows = counted.sum("flows");
         let early = counted.sum("flows_expired_total");
@@ -100,7 +102,11 @@ impl Aside {
         let in_full = self.due + IN_FULL;
         std::thread::sleep(in_full.saturating_duration_since(Instant::now()));
         let earlier = subject.published()?.sum("flows_expired_total");
-        let during = load::run(rig, Some(&mut subject.process), &plans[1])?;
+        // They are forgotten no faster than they were restored, which takes longer on a slow machine.
+        let share = 2.0 * EXPIRED_MIN as f64 / flows.max(1) as f64;
+        let enough = rig.restored_in.mul_f64(share) + TOGETHER;
+        let during = plan(effort.expiry_during.max(enough));
+        let during = load::run(rig, Some(&mut subject.process), &during)?;
         let expired = subject.published()?.sum("flows_expired_total") - earlier;
         if expired < EXPIRED_MIN {
             return Err(RigError::Forgotten {

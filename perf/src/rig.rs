@@ -121,6 +121,8 @@ pub struct Rig {
     pub order: Vec<u32>,
     /// The zero of the packets' time.
     pub start: Instant,
+    /// How long it took to [restore](Self::restore) the flows, if that was done.
+    pub restored_in: Duration,
 }
 
 /// Packets that arrived in one look.
@@ -184,6 +186,7 @@ impl Rig {
             sizes: plan.sizes,
             order,
             start: Instant::now(),
+            restored_in: Duration::ZERO,
         })
     }
 
@@ -257,7 +260,8 @@ impl Rig {
             }
             missing.retain(|&flow| !reached[flow as usize]);
         }
-        Ok(begin.elapsed())
+        self.restored_in = begin.elapsed();
+        Ok(self.restored_in)
     }
 
     /// Marks the flows whose clients a greeting has reached, until so many more have been, or nothing has come for a while.
