@@ -1,8 +1,8 @@
 //! What each program is as a service: how it takes its settings, logs, serves HTTP, reads changed files, and refuses.
 //!
 //! - [`settings`]: the command line and the environment, errors in one line, the log, the exit status;
-//! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs; [`refusals`]: what is closed
-//!   before it was a request;
+//! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs; [`gate`]: how
+//!   many of one client; [`refusals`]: what is closed before it was a request;
 //! - [`files`]: files that are read again when they change; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
 //! - [`about`]: what a program says of itself among its metrics; [`usage`]: what it uses of the machine;
 //! - `traces`, with the feature of that name: spans of a call's set-up, on their way to a collector;
@@ -15,6 +15,7 @@ pub mod about;
 pub mod body;
 pub mod file_size;
 pub mod files;
+pub mod gate;
 pub mod limits;
 mod log;
 pub mod open_files;

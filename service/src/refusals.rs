@@ -14,6 +14,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 /// Why a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
+    /// Its address holds as many connections as it may: closed unheard.
+    Address,
     /// A request head above what the server parses: answered with a bare 431, or 414 for its URL.
     HeadTooLarge,
     /// What came is no HTTP/1.1: answered with a bare 400, or not at all when it is the beginning of HTTP/2.
@@ -22,12 +24,13 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 2] = [Self::HeadTooLarge, Self::Malformed];
+    pub const ALL: [Self; 3] = [Self::Address, Self::HeadTooLarge, Self::Malformed];
 
     /// The word for metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Address => "address",
             Self::HeadTooLarge => "head_too_large",
             Self::Malformed => "malformed",
         }
@@ -66,7 +69,7 @@ pub struct RefusalsShown(pub Arc<Refusals>);
 
 impl Collector for RefusalsShown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Connections closed before there was a request to answer, by reason: malformed for what is no HTTP/1.1, head_too_large";
+        let help = "Connections closed before there was a request to answer, by reason: address for more than one client address may hold, malformed for what is no HTTP/1.1, head_too_large";
         let mut family =
             encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
         for why in Refusal::ALL {

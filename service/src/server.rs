@@ -27,10 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::body::Timed;
+use crate::gate::Gate;
 use crate::limits::{
     ACCEPT_PAUSE, COMPLAINT_INTERVAL, HEAD_BYTES_PARSED, HEADERS_PARSED, LINGER, LINGER_BYTES,
 };
-use crate::refusals::{Refusal, Refusals};
+use crate::refusals::Refusal;
 
 /// What a server allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,17 +102,17 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let plain = |stream| std::future::ready(Ok(stream));
-    let refusals = Arc::default();
-    serve_after(plain, listeners, router, limits, refusals, stop).await;
+    let gate = Arc::default();
+    serve_after(plain, listeners, router, limits, gate, stop).await;
 }
 
-/// The same, after a handshake such as that of TLS on each connection; counts what it turned away.
+/// The same, after a handshake such as that of TLS on each connection that the gate lets in.
 pub async fn serve_after<H, F, S>(
     handshake: H,
     listeners: Vec<TcpListener>,
     router: Router,
     limits: Limits,
-    refusals: Arc<Refusals>,
+    gate: Arc<Gate>,
     stop: watch::Receiver<bool>,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -125,7 +126,7 @@ pub async fn serve_after<H, F, S>(
             handshake: handshake.clone(),
             router: router.clone(),
             limits,
-            refusals: Arc::clone(&refusals),
+            gate: Arc::clone(&gate),
             slots: Arc::clone(&slots),
             stop: stop.clone(),
         };
@@ -145,7 +146,7 @@ struct Connections<H> {
     handshake: H,
     router: Router,
     limits: Limits,
-    refusals: Arc<Refusals>,
+    gate: Arc<Gate>,
     slots: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
@@ -158,6 +159,7 @@ where
 {
     async fn accept(mut self, listener: TcpListener) {
         let mut complaints = Complaints::default();
+        let mut turned_away = Complaints::default();
         loop {
             let next = async {
                 let slot = Arc::clone(&self.slots).acquire_owned().await;
@@ -169,10 +171,17 @@ where
             };
             match (slot, accepted) {
                 (Ok(slot), Ok((stream, peer))) => {
+                    let peer = canonical(peer);
+                    let Some(held) = self.gate.enter(peer.ip()) else {
+                        if let Some(closed) = turned_away.due(Instant::now()) {
+                            tracing::warn!(%peer, closed, "connections closed: their address holds as many as one client may; is it a proxy that is not among the trusted ones?");
+                        }
+                        continue;
+                    };
                     let connections = self.clone();
                     tokio::spawn(async move {
-                        connections.serve(stream, canonical(peer)).await;
-                        drop(slot);
+                        connections.serve(stream, peer).await;
+                        drop((held, slot));
                     });
                 }
                 (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
@@ -252,7 +261,7 @@ where
         };
         if let Err(error) = result {
             if let Some(why) = Refusal::of(&error) {
-                self.refusals.count(why);
+                self.gate.refusals().count(why);
             }
             tracing::debug!(%peer, %error, "connection ended");
         }

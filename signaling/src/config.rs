@@ -4,11 +4,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderName, HeaderValue};
 use clap::Parser;
+use firsthop_service::gate::AddressBound;
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{ClusterId, IngressId, Networks};
@@ -19,6 +20,7 @@ use crate::calls::Steering;
 use crate::client::Proxies;
 use crate::credentials::Rate;
 use crate::files::{FilesError, Paths};
+use crate::limits::{ADDRESS_CONNECTIONS_DEFAULT, ADDRESS_RATE_DEFAULT};
 use crate::owner::ControlSecret;
 use crate::tls::TlsError;
 use crate::transceivers::Source;
@@ -80,8 +82,13 @@ pub struct Settings {
     tls_key: Option<PathBuf>,
 
     /// How many requests one client address may make, as RATE/BURST: so many a second in the long run, so many at once; off sets no limit.
-    #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = "200/2000")]
+    #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = ADDRESS_RATE_DEFAULT)]
     address_rate: String,
+
+    /// How many connections one client address may hold at once, or one IPv6 /64; off sets no limit. Trusted proxies have none. Give off, or name the proxies,
+    /// where clients come through a balancer that they share the address of [default: 2048; off when --address-rate is off].
+    #[arg(long, env = "FIRSTHOP_ADDRESS_CONNECTIONS")]
+    address_connections: Option<String>,
 
     /// Networks of our own proxies and of the CDN, as a comma-separated list of CIDRs: only they are believed about a client's address and place.
     #[arg(long, env = "FIRSTHOP_TRUSTED_PROXIES", default_value = "")]
@@ -150,6 +157,8 @@ pub struct Config {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// How often one client address may ask.
     pub address_rate: Option<Rate>,
+    /// How many connections it may hold.
+    pub address_connections: Option<AddressBound>,
     /// Whom to believe about where a client is.
     pub proxies: Proxies,
     /// The database of places.
@@ -214,6 +223,8 @@ impl Config {
     /// # Errors
     /// The first setting that cannot be used.
     pub fn check(settings: Settings) -> Result<Self, SettingError> {
+        let address_rate = address_rate(&settings.address_rate)?;
+        let proxies = proxies(&settings.trusted_proxies, &settings.place_headers)?;
         let cluster = required("--cluster", settings.cluster, "give the id of this cluster")?;
         Ok(Self {
             listen: listen(settings.listen)?,
@@ -234,8 +245,16 @@ impl Config {
             })?,
             ingresses: ingresses(&settings.ingresses)?,
             tls: tls(settings.tls_certificate, settings.tls_key)?,
-            address_rate: address_rate(&settings.address_rate)?,
-            proxies: proxies(&settings.trusted_proxies, &settings.place_headers)?,
+            address_connections: address_connections(
+                settings.address_connections.as_deref(),
+                address_rate,
+            )?
+            .map(|connections| AddressBound {
+                connections,
+                but_for: proxies.trusted.clone(),
+            }),
+            address_rate,
+            proxies,
             places: settings.places,
             steering: match settings.steering.as_str() {
                 "forward" => Steering::Forward,
@@ -445,6 +464,24 @@ fn address_rate(text: &str) -> Result<Option<Rate>, SettingError> {
                 "give requests a second and a burst, such as 200/2000, or off",
             )
         })
+}
+
+/// Without a word, addresses that may ask as often as they like may hold what they like: many clients share them.
+fn address_connections(
+    text: Option<&str>,
+    rate: Option<Rate>,
+) -> Result<Option<NonZeroUsize>, SettingError> {
+    match text.map(str::trim) {
+        None => Ok(rate.map(|_| ADDRESS_CONNECTIONS_DEFAULT)),
+        Some("off") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            error(
+                "--address-connections",
+                format!("'{text}' is no number of connections"),
+                "give one such as 2048, or off where clients share the address of a balancer",
+            )
+        }),
+    }
 }
 
 fn proxies(trusted: &str, headers: &[String]) -> Result<Proxies, SettingError> {

@@ -1,5 +1,6 @@
 //! Every bound that signaling alone has, each written once; bounds it shares with others stand in `firsthop_shared::limits`.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use firsthop_service::limits::{HEAD_BYTES_PARSED, HEADERS_PARSED};
@@ -25,6 +26,13 @@ pub const API: Limits = Limits {
     body: Duration::from_secs(10),
     stop: Duration::from_secs(10),
 };
+
+/// How many connections of the API one client address may hold when no setting says otherwise: as many as [`ADDRESS_RATE_DEFAULT`] lets it
+/// make requests at once, and so far from all of them that a few addresses do not shut out the others.
+pub const ADDRESS_CONNECTIONS_DEFAULT: NonZeroUsize = NonZeroUsize::new(2_048).unwrap();
+
+/// How many requests one client address may make when no setting says otherwise, a second and at once.
+pub const ADDRESS_RATE_DEFAULT: &str = "200/2000";
 
 /// What the metrics port allows: scrapers, and a person's browser.
 pub const METRICS: Limits = Limits {
@@ -139,6 +147,7 @@ pub const REQUEST_ID_MAX: usize = 128;
 const _: () = {
     assert!(HEADERS_MAX < HEADERS_PARSED && URL_MAX + HEADERS_BYTES_MAX < HEAD_BYTES_PARSED);
     assert!(HEADERS_BYTES_MAX > 2 * BEARER_MAX);
+    assert!(ADDRESS_CONNECTIONS_DEFAULT.get() <= API.connections / 4);
     assert!(PEER_TIMEOUT.as_millis() > 2 * CREATE_TIMEOUT.as_millis());
     assert!(HEALTH_TIMEOUT.as_millis() < HEALTH_INTERVAL.as_millis());
     assert!(STATUS_TIMEOUT.as_millis() < POLL_INTERVAL.as_millis());

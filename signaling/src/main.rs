@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use firsthop_service::file_size;
+use firsthop_service::gate::Gate;
 use firsthop_service::open_files::{self, OpenFiles};
 use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
@@ -171,11 +172,12 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
             }
         }
     });
+    let gate = Gate::new(config.address_connections.clone(), door.metrics.refusals());
     let serving_api = tokio::spawn(tls::serve(
         api,
         routes::router(Arc::clone(&door)),
         tls,
-        door.metrics.refusals(),
+        gate,
         stopping.clone(),
     ));
     let serving_metrics = tokio::spawn(server::serve(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
-use firsthop_service::refusals::Refusals;
+use firsthop_service::gate::Gate;
 use firsthop_service::server;
 use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
 use rustls_pki_types::pem::PemObject as _;
@@ -51,25 +51,25 @@ pub enum TlsError {
 /// What connections are served with: the newest good pair.
 pub type Tls = watch::Receiver<Arc<ServerConfig>>;
 
-/// Serves the API, with TLS when there is a pair for it, and counts what it turns away.
+/// Serves the API, with TLS when there is a pair for it, to whom the gate lets in.
 pub async fn serve(
     listeners: Vec<TcpListener>,
     router: Router,
     tls: Option<Tls>,
-    refusals: Arc<Refusals>,
+    gate: Arc<Gate>,
     stop: watch::Receiver<bool>,
 ) {
     match tls {
         None => {
             let plain = |stream| std::future::ready(Ok(stream));
-            server::serve_after(plain, listeners, router, API, refusals, stop).await;
+            server::serve_after(plain, listeners, router, API, gate, stop).await;
         }
         Some(tls) => {
             let handshake = move |stream| {
                 let config = Arc::clone(&tls.borrow());
                 TlsAcceptor::from(config).accept(stream)
             };
-            server::serve_after(handshake, listeners, router, API, refusals, stop).await;
+            server::serve_after(handshake, listeners, router, API, gate, stop).await;
         }
     }
 }

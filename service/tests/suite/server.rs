@@ -1,6 +1,7 @@
 //! A small server on a port of its own, and clients that speak HTTP by hand.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,15 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use firsthop_service::body::{self, BodyFault};
-use firsthop_service::refusals::{Refusal, Refusals};
+use firsthop_service::gate::{AddressBound, Gate};
+use firsthop_service::refusals::Refusal;
 use firsthop_service::server::{self, Limits, Peer};
+use firsthop_shared::address::Networks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +39,7 @@ const BODY_MAX: usize = 1_000;
 
 struct Served {
     address: SocketAddr,
-    refusals: Arc<Refusals>,
+    gate: Arc<Gate>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -57,6 +60,10 @@ async fn echo(body: Body) -> Result<Vec<u8>, (StatusCode, String)> {
 
 impl Served {
     async fn start(limits: Limits) -> Self {
+        Self::start_behind(Arc::default(), limits).await
+    }
+
+    async fn start_behind(gate: Arc<Gate>, limits: Limits) -> Self {
         let routes =
             Router::new()
                 .route("/", get(|| async { "here\n" }))
@@ -76,15 +83,14 @@ impl Served {
             .expect("a free port");
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
-        let refusals = Arc::<Refusals>::default();
         let plain = |stream| std::future::ready(Ok(stream));
-        let counted = Arc::clone(&refusals);
+        let at = Arc::clone(&gate);
         let serving = tokio::spawn(server::serve_after(
-            plain, listeners, routes, limits, counted, stopping,
+            plain, listeners, routes, limits, at, stopping,
         ));
         Self {
             address,
-            refusals,
+            gate,
             stop,
             serving,
         }
@@ -94,6 +100,16 @@ impl Served {
         let mut stream = TcpStream::connect(self.address).await.expect("connected");
         stream.write_all(bytes.as_bytes()).await.expect("sent");
         stream
+    }
+
+    /// Waits until that many were turned away: a connection is counted when it has ended on the server's side too.
+    async fn counted(&self, why: Refusal, count: u64) {
+        let counted = async {
+            while self.gate.refusals().of(why) != count {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, counted).await.expect("counted in time");
     }
 
     /// Stops it, and returns how long that took.
@@ -168,6 +184,53 @@ async fn more_connections_than_the_bound_wait_and_are_served_later() {
     assert!(timeout(SHORT, third.read(&mut space)).await.is_err());
     drop(first);
     response(&mut third, "here\n").await;
+}
+
+#[tokio::test]
+async fn an_address_above_its_bound_is_closed_and_others_are_served() {
+    let bound = |but_for| AddressBound {
+        connections: NonZeroUsize::new(2).expect("not zero"),
+        but_for: Networks::parse(but_for).expect("networks"),
+    };
+    let gate = Gate::new(Some(bound("")), Arc::default());
+    let served = Served::start_behind(gate, AMPLE).await;
+    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut first = served.send(request).await;
+    let mut second = served.send(request).await;
+    response(&mut first, "here\n").await;
+    response(&mut second, "here\n").await;
+    let mut third = TcpStream::connect(served.address).await.expect("connected");
+    assert_eq!(rest(&mut third).await, "");
+    assert_eq!(served.gate.refusals().of(Refusal::Address), 1);
+    let other = TcpSocket::new_v4().expect("a socket");
+    let from = SocketAddr::from(([127, 0, 0, 2], 0));
+    other.bind(from).expect("an address of loopback");
+    let mut other = other.connect(served.address).await.expect("connected");
+    other.write_all(request.as_bytes()).await.expect("sent");
+    response(&mut other, "here\n").await;
+    // The server notices the end of a connection on its own time.
+    drop(first);
+    let again = async {
+        loop {
+            let mut next = TcpStream::connect(served.address).await.expect("connected");
+            let asked = next.write_all(request.as_bytes()).await;
+            let mut space = [0; 1];
+            if asked.is_ok() && next.read(&mut space).await.is_ok_and(|count| count == 1) {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, again).await.expect("room in time");
+
+    let gate = Gate::new(Some(bound("127.0.0.1")), Arc::default());
+    let served = Served::start_behind(gate, AMPLE).await;
+    let mut many = Vec::new();
+    for _ in 0..10 {
+        let mut one = served.send(request).await;
+        response(&mut one, "here\n").await;
+        many.push(one);
+    }
+    assert_eq!(served.gate.refusals().of(Refusal::Address), 0);
 }
 
 #[tokio::test]
@@ -264,24 +327,23 @@ async fn what_is_no_request_gets_a_bare_status_is_closed_and_counted() {
             Refusal::HeadTooLarge,
         ),
     ] {
-        let before = served.refusals.of(why);
+        let before = served.gate.refusals().of(why);
         let mut stream = served.send(&sent).await;
         let text = rest(&mut stream).await;
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
         assert!(text.ends_with("\r\n\r\n"), "there is no body: {text}");
-        assert_eq!(served.refusals.of(why), before + 1, "{text}");
+        served.counted(why, before + 1).await;
     }
-    // HTTP/2 without TLS is not answered in a language that its client does not speak.
-    let mut second = served.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
-    assert_eq!(rest(&mut second).await, "");
-    assert_eq!(served.refusals.of(Refusal::Malformed), 3);
     // Who sends nothing, or leaves in the middle of a head, has done nothing wrong.
     for sent in ["", "GET / HTTP/1.1\r\nhost"] {
         let mut gone = served.send(sent).await;
         gone.shutdown().await.expect("shut down");
         rest(&mut gone).await;
     }
-    assert_eq!(served.refusals.of(Refusal::Malformed), 3);
+    // HTTP/2 without TLS is not answered in a language that its client does not speak.
+    let mut second = served.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert_eq!(rest(&mut second).await, "");
+    served.counted(Refusal::Malformed, 3).await;
 }
 
 #[tokio::test]

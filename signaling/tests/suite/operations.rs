@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::stage::{self, KEY, OFFER, Stage, Stub, Told, certificate, key_file, told};
+use firsthop_service::gate::Gate;
 use firsthop_service::server;
 use firsthop_shared::address::Networks;
 use firsthop_signaling::credentials::Rate;
@@ -139,8 +140,8 @@ async fn tls_is_served_with_the_certificate_that_the_files_now_hold() {
     let address = listeners[0].local_addr().expect("bound");
     let (_stop, stopping) = watch::channel(false);
     let router = routes::router(Arc::clone(&front.door));
-    let refusals = front.door.metrics.refusals();
-    tokio::spawn(tls::serve(listeners, router, Some(tls), refusals, stopping));
+    let gate = Gate::new(None, front.door.metrics.refusals());
+    tokio::spawn(tls::serve(listeners, router, Some(tls), gate, stopping));
     assert_eq!(healthz_over_tls(address, &old.0).await, Some(200));
 
     // A certificate without its key is no pair: the old one stays.

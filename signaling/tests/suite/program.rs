@@ -171,6 +171,8 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
         ("--tls-key", Some(file("empty")), "give both"),
         ("--address-rate", Some("fast".into()), "200/2000"),
         ("--address-rate", Some("0/5".into()), "or off"),
+        ("--address-connections", Some("0".into()), "or off"),
+        ("--address-connections", Some("many".into()), "2048"),
         ("--trusted-proxies", Some("10.0.0.0/99".into()), "CIDRs"),
         ("--place-headers", Some("a,b".into()), "latitude, longitude"),
         ("--places", Some(file("broken")), ".mmdb"),
@@ -318,18 +320,55 @@ async fn an_interrupt_stops_it_without_waiting_for_idle_connections() {
     let stage = Stage::new();
     let mut program = Program::start(&good(&stage, "http://127.0.0.1:1")).await;
     let silent = TcpStream::connect(program.api[0]).await.expect("connected");
-    let mut idle = TcpStream::connect(program.api[0]).await.expect("connected");
-    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-        .await
-        .expect("sent");
-    let mut answer = [0; 15];
-    idle.read_exact(&mut answer).await.expect("answered");
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let idle = served(program.api[0]).await;
     let started = Instant::now();
     program.signal("-INT");
     assert_eq!(program.exit().await, Some(0));
     assert!(started.elapsed() < API.stop, "{:?}", started.elapsed());
     drop((silent, idle));
+}
+
+/// A connection on which a request was answered, and which stays.
+async fn served(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .expect("sent");
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.expect("answered");
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    stream
+}
+
+#[tokio::test]
+async fn one_address_holds_as_many_connections_as_it_may_unless_it_is_a_trusted_proxy() {
+    let stage = Stage::new();
+    let mut arguments = good(&stage, "http://127.0.0.1:1");
+    arguments.push(("--address-connections", "1".into()));
+    let program = Program::start(&arguments).await;
+    let first = served(program.api[0]).await;
+    let mut second = TcpStream::connect(program.api[0]).await.expect("connected");
+    let mut said = String::new();
+    second.read_to_string(&mut said).await.expect("closed");
+    assert_eq!(said, "");
+    let metrics = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client")
+        .get(format!("http://{}/metrics", program.metrics))
+        .send()
+        .await
+        .expect("a response");
+    let line = "firsthop_signaling_connections_refused_total{reason=\"address\"} 1";
+    let metrics = metrics.text().await.expect("a body");
+    assert!(metrics.contains(line), "{metrics}");
+    drop(first);
+
+    arguments.push(("--trusted-proxies", "127.0.0.0/8".into()));
+    let program = Program::start(&arguments).await;
+    let both = [served(program.api[0]).await, served(program.api[0]).await];
+    drop(both);
 }
 
 #[tokio::test]

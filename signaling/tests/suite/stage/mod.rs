@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use firsthop_service::gate::Gate;
 use firsthop_service::server;
 use firsthop_shared::address::{BootId, ClusterId, IngressId, Networks, SessionId, ShardId};
 use firsthop_shared::control::{
@@ -521,8 +522,8 @@ impl Stage {
         let address = listeners[0].local_addr().expect("bound");
         let (stop, stopping) = watch::channel(false);
         let router = routes::router(Arc::clone(&door));
-        let refusals = door.metrics.refusals();
-        tokio::spawn(tls::serve(listeners, router, None, refusals, stopping));
+        let gate = Gate::new(None, door.metrics.refusals());
+        tokio::spawn(tls::serve(listeners, router, None, gate, stopping));
         Front {
             url: format!("http://{address}"),
             address,
