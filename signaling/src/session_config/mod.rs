@@ -6,35 +6,17 @@
 //!
 //! Pure: nothing here reads anything but its arguments.
 
-use serde_json::{Map, Value, json};
+mod beta;
+mod field;
+
+use serde_json::{Map, Value};
 
 use crate::limits::{SESSION_CONFIG_DEPTH_MAX, SESSION_CONFIG_MAX, TOOLS_MAX};
 
-/// A field that cannot be used: its path, such as `session.audio.output.speed`, and what it has to be.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{path} {problem}")]
-pub struct FieldError {
-    /// Where.
-    pub path: String,
-    /// What is wrong, as the rest of a sentence that begins with the path.
-    pub problem: String,
-}
+pub use beta::from_beta;
+pub use field::{FieldError, whole};
 
-type Checked = Result<(), FieldError>;
-
-/// The whole number that a value is, written with or without `.0`: JSON does not tell the two apart.
-///
-/// Nothing above 2^53 - 1: not every such number is a double, and who reads numbers as doubles would read another one (RFC 8259 section 6).
-#[must_use]
-pub fn whole(value: &Value) -> Option<u64> {
-    const EXACT_MAX: u64 = (1 << 53) - 1;
-    let number = value.as_u64().or_else(|| {
-        let number = value.as_f64()?;
-        let exact = (0.0..=EXACT_MAX as f64).contains(&number) && number.fract() == 0.0;
-        exact.then_some(number as u64)
-    });
-    number.filter(|number| *number <= EXACT_MAX)
-}
+use field::{Checked, Field};
 
 /// How deeply objects and arrays are nested in a value. Whatever parsed it has bounded that, so this ends.
 fn depth(value: &Value) -> usize {
@@ -173,118 +155,6 @@ fn tool(field: &Field<'_>) -> Checked {
     Ok(())
 }
 
-/// A value and where it stands.
-struct Field<'a> {
-    path: String,
-    value: &'a Value,
-}
-
-impl<'a> Field<'a> {
-    fn new(path: impl Into<String>, value: &'a Value) -> Self {
-        Self {
-            path: path.into(),
-            value,
-        }
-    }
-
-    fn fail<T>(&self, problem: impl Into<String>) -> Result<T, FieldError> {
-        Err(FieldError {
-            path: self.path.clone(),
-            problem: problem.into(),
-        })
-    }
-
-    /// Checks a member, if there is one.
-    fn opt(&self, name: &str, check: impl Fn(&Field<'a>) -> Checked) -> Checked {
-        self.value.get(name).map_or(Ok(()), |value| {
-            check(&Field::new(format!("{}.{name}", self.path), value))
-        })
-    }
-
-    /// Checks a member that has to be there.
-    fn need(&self, name: &str, check: impl Fn(&Field<'a>) -> Checked) -> Checked {
-        if self.value.get(name).is_none() {
-            return Err(FieldError {
-                path: format!("{}.{name}", self.path),
-                problem: "is missing".to_owned(),
-            });
-        }
-        self.opt(name, check)
-    }
-
-    fn nullable(&self, check: impl Fn(&Self) -> Checked) -> Checked {
-        if self.value.is_null() {
-            Ok(())
-        } else {
-            check(self)
-        }
-    }
-
-    fn object(&self) -> Checked {
-        match self.value {
-            Value::Object(_) => Ok(()),
-            _ => self.fail("has to be an object"),
-        }
-    }
-
-    fn text_or_object(&self) -> Checked {
-        match self.value {
-            Value::Object(_) | Value::String(_) => Ok(()),
-            _ => self.fail("has to be a string or an object"),
-        }
-    }
-
-    fn text(&self, min: usize, max: usize) -> Checked {
-        match self.value {
-            Value::String(text) if (min..=max).contains(&text.chars().count()) => Ok(()),
-            Value::String(_) => self.fail(format!("has to have {min} to {max} characters")),
-            _ => self.fail("has to be a string"),
-        }
-    }
-
-    fn one_of(&self, words: &[&str]) -> Checked {
-        match self.value {
-            Value::String(text) if words.contains(&text.as_str()) => Ok(()),
-            _ => self.fail(format!("has to be one of {}", words.join(", "))),
-        }
-    }
-
-    fn number(&self, min: f64, max: f64) -> Checked {
-        match self.value.as_f64() {
-            Some(number) if (min..=max).contains(&number) => Ok(()),
-            _ => self.fail(format!("has to be a number from {min} to {max}")),
-        }
-    }
-
-    fn whole(&self, min: u64, max: u64) -> Checked {
-        match whole(self.value) {
-            Some(number) if (min..=max).contains(&number) => Ok(()),
-            _ if min == max => self.fail(format!("has to be {min}")),
-            _ => self.fail(format!("has to be a whole number from {min} to {max}")),
-        }
-    }
-
-    fn token_count(&self) -> Checked {
-        match self.value {
-            Value::String(text) if text == "inf" => Ok(()),
-            value if whole(value).is_some_and(|n| n > 0) => Ok(()),
-            _ => self.fail("has to be a whole number from 1 on, or \"inf\""),
-        }
-    }
-
-    fn each(&self, min: usize, max: usize, check: impl Fn(&Field<'a>) -> Checked) -> Checked {
-        let Value::Array(items) = self.value else {
-            return self.fail("has to be an array");
-        };
-        if !(min..=max).contains(&items.len()) {
-            return self.fail(format!("has to hold {min} to {max} items"));
-        }
-        items.iter().enumerate().try_for_each(|(index, item)| {
-            check(&Field::new(format!("{}[{index}]", self.path), item))
-        })
-    }
-}
-
 /// Joins two configurations: what `fixed` says stays, `added` fills what it left open, object by object.
 #[must_use]
 pub fn merge(fixed: Map<String, Value>, added: Map<String, Value>) -> Map<String, Value> {
@@ -301,69 +171,10 @@ pub fn merge(fixed: Map<String, Value>, added: Map<String, Value>) -> Map<String
     merged
 }
 
-/// Translates the flat names of the beta into the GA shape; what has no counterpart passes as it is.
-#[must_use]
-pub fn from_beta(beta: Map<String, Value>) -> Map<String, Value> {
-    let mut config = Map::new();
-    let mut input = Map::new();
-    let mut output = Map::new();
-    for (name, value) in beta {
-        match name.as_str() {
-            "modalities" => config.insert("output_modalities".into(), beta_modalities(value)),
-            "max_response_output_tokens" => config.insert("max_output_tokens".into(), value),
-            "voice" => output.insert("voice".into(), value),
-            "speed" => output.insert("speed".into(), value),
-            "output_audio_format" => output.insert("format".into(), beta_format(value)),
-            "input_audio_format" => input.insert("format".into(), beta_format(value)),
-            "input_audio_transcription" => input.insert("transcription".into(), value),
-            "input_audio_noise_reduction" => input.insert("noise_reduction".into(), value),
-            "turn_detection" => input.insert("turn_detection".into(), value),
-            // They speak of the secret, and are read by who mints it.
-            "client_secret" | "expires_after" => None,
-            _ => config.insert(name, value),
-        };
-    }
-    let mut audio = Map::new();
-    for (name, part) in [("input", input), ("output", output)] {
-        if !part.is_empty() {
-            audio.insert(name.into(), Value::Object(part));
-        }
-    }
-    if audio.is_empty() {
-        return config;
-    }
-    // What was sent under GA names wins.
-    match config.remove("audio") {
-        Some(Value::Object(sent)) => audio = merge(sent, audio),
-        Some(other) => {
-            config.insert("audio".into(), other);
-            return config;
-        }
-        None => {}
-    }
-    config.insert("audio".into(), Value::Object(audio));
-    config
-}
-
-/// In the beta, audio always came with its text; in GA, `audio` alone says that.
-fn beta_modalities(value: Value) -> Value {
-    match value.as_array() {
-        Some(words) if words.iter().any(|word| word == "audio") => json!(["audio"]),
-        _ => value,
-    }
-}
-
-fn beta_format(value: Value) -> Value {
-    match value.as_str() {
-        Some("pcm16") => json!({ "type": "audio/pcm", "rate": 24_000 }),
-        Some("g711_ulaw") => json!({ "type": "audio/pcmu" }),
-        Some("g711_alaw") => json!({ "type": "audio/pcma" }),
-        _ => value,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object(value: Value) -> Map<String, Value> {
@@ -489,45 +300,6 @@ mod tests {
             Value::Object(merge(fixed, added)),
             json!({ "model": "a", "instructions": "i", "audio": { "output": { "voice": "v", "speed": 1 } } })
         );
-    }
-
-    #[test]
-    fn beta_names_become_ga_names() {
-        let beta = object(json!({
-            "model": "m", "modalities": ["text", "audio"], "voice": "alloy", "input_audio_format": "pcm16",
-            "output_audio_format": "g711_ulaw", "turn_detection": null, "input_audio_transcription": { "model": "w" },
-            "max_response_output_tokens": 7, "temperature": 0.8
-        }));
-        let config = Value::Object(from_beta(beta));
-        assert_eq!(
-            config,
-            json!({
-                "model": "m", "output_modalities": ["audio"], "max_output_tokens": 7, "temperature": 0.8,
-                "audio": {
-                    "input": {
-                        "format": { "type": "audio/pcm", "rate": 24000 }, "turn_detection": null,
-                        "transcription": { "model": "w" }
-                    },
-                    "output": { "voice": "alloy", "format": { "type": "audio/pcmu" } }
-                }
-            })
-        );
-        assert!(check(config).is_ok());
-    }
-
-    #[test]
-    fn a_whole_number_may_be_written_as_a_double() {
-        assert_eq!(whole(&json!(60)), Some(60));
-        assert_eq!(whole(&json!(60.0)), Some(60));
-        for other in [
-            json!(60.5),
-            json!(-1),
-            json!(1e300),
-            json!("60"),
-            json!(null),
-        ] {
-            assert_eq!(whole(&other), None, "{other}");
-        }
     }
 
     proptest::proptest! {

@@ -1,0 +1,57 @@
+//! The lines for files that cannot be used at the start: which setting names them, and the fix.
+
+use std::fmt;
+use std::path::Path;
+
+use firsthop_service::settings::SettingError;
+
+use super::error;
+use crate::files::FilesError;
+use crate::tls::TlsError;
+
+/// The line for a certificate or key that cannot be used.
+#[must_use]
+pub fn bad_tls(fault: &TlsError) -> SettingError {
+    let (setting, fix) = match fault {
+        TlsError::Certificate { .. } => (
+            "--tls-certificate",
+            "give a PEM file with the certificate and those between it and its root",
+        ),
+        TlsError::Key { .. } => ("--tls-key", "give a PEM file with the private key"),
+        TlsError::Pair(_) => (
+            "--tls-key",
+            "give the key that the certificate was made for",
+        ),
+    };
+    error(setting, fault.to_string(), fix)
+}
+
+/// The line for a database of places that cannot be used.
+#[must_use]
+pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> SettingError {
+    error(
+        "--places",
+        format!("{}: {cause}", path.display()),
+        "give a MaxMind database (.mmdb) of cities or countries",
+    )
+}
+
+/// The line for a file that cannot be used at the start.
+#[must_use]
+pub fn bad_file(fault: &FilesError) -> SettingError {
+    let (setting, problem, fix) = match fault {
+        FilesError::Keyring(e) => (
+            "--keyring",
+            e.to_string(),
+            "make one with `keys init`, and give its data keyring",
+        ),
+        FilesError::ApiKeyring(e) => (
+            "--api-keyring",
+            e.to_string(),
+            "make one with `keys init`, and give its API keyring",
+        ),
+        FilesError::Fleet(e) => ("--fleet", e.to_string(), "correct the fleet file"),
+        FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
+    };
+    error(setting, problem, fix)
+}
