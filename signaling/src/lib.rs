@@ -15,7 +15,7 @@
 //! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it; [`support`], [`traces`]: asking how
 //!   it went;
 //!   [`page`]: the page at `/`;
-//! - [`transceivers`]: polled, reserved; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
+//! - [`transceivers`]: polled, reserved; [`names`]: their addresses; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
 //!   [`client`]: where clients are;
 //! - [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`]. Listening, serving and stopping are `firsthop_service`'s.
 
@@ -37,6 +37,7 @@ pub mod head;
 pub mod limits;
 pub mod metrics;
 pub mod minting;
+pub mod names;
 pub mod neighbours;
 pub mod offer;
 pub mod owner;

@@ -13,13 +13,15 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use firsthop_service::server::Complaints;
 use firsthop_shared::address::canonical;
 use firsthop_shared::control::ControlCode;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
-use crate::limits::{POLL_INTERVAL, STATUS_TIMEOUT, TRANSCEIVERS_MAX};
+use crate::limits::{POLL_INTERVAL, TRANSCEIVERS_MAX};
 use crate::metrics::Metrics;
+use crate::names::Names;
 use crate::owner::{OwnerClient, OwnerError};
 use crate::placement::{Outcome, Place, Placement, Standing};
 
@@ -84,6 +86,7 @@ impl fmt::Display for Source {
 /// The transceivers of this cluster.
 pub struct Transceivers {
     sources: Vec<Source>,
+    names: Names,
     client: OwnerClient,
     table: Mutex<Table>,
 }
@@ -92,21 +95,27 @@ struct Table {
     placement: Placement,
     /// What was last logged of each.
     logged: HashMap<SocketAddr, Standing>,
-    /// The addresses that each name last had: a name server that fails for a moment takes no transceiver away.
-    resolved: HashMap<usize, Vec<SocketAddr>>,
+    complaints: Complaints,
 }
 
 impl Transceivers {
     /// Knows where to look, and has asked nobody yet.
     #[must_use]
     pub fn new(sources: Vec<Source>, client: OwnerClient) -> Arc<Self> {
+        Self::with_names(sources, Names::of_the_system(), client)
+    }
+
+    /// The same, with names that are not this machine's.
+    #[must_use]
+    pub fn with_names(sources: Vec<Source>, names: Names, client: OwnerClient) -> Arc<Self> {
         let table = Mutex::new(Table {
             placement: Placement::new(client.patience().fresh),
             logged: HashMap::new(),
-            resolved: HashMap::new(),
+            complaints: Complaints::default(),
         });
         Arc::new(Self {
             sources,
+            names,
             client,
             table,
         })
@@ -192,37 +201,41 @@ impl Transceivers {
         }
     }
 
-    async fn resolve(&self) -> Vec<SocketAddr> {
+    /// All addresses, in the order of the settings, each once. Names are looked up all at once: a round must not take longer than a status counts
+    /// as recent, however many of them have a name server that is silent.
+    async fn resolve(self: &Arc<Self>) -> Vec<SocketAddr> {
+        let mut looking_up = JoinSet::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            if let Source::Name { host, port } = source {
+                let (this, host, port) = (Arc::clone(self), host.clone(), *port);
+                looking_up.spawn(async move { (index, this.names.addresses(&host, port).await) });
+            }
+        }
+        let mut found = HashMap::new();
+        while let Some(done) = looking_up.join_next().await {
+            found.extend(done);
+        }
         let mut seen = HashSet::new();
         let mut members = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
             let addresses = match source {
                 Source::Address(address) => vec![*address],
-                Source::Name { host, port } => self.resolve_name(index, host, *port).await,
+                Source::Name { .. } => found.remove(&index).unwrap_or_default(),
             };
             members.extend(addresses.into_iter().filter(|a| seen.insert(*a)));
         }
         if members.len() > TRANSCEIVERS_MAX {
-            tracing::warn!(
-                found = members.len(),
-                used = TRANSCEIVERS_MAX,
-                "more transceivers than are polled; the others get no calls"
-            );
+            let due = self.table().complaints.due(Instant::now());
+            if due.is_some() {
+                tracing::warn!(
+                    found = members.len(),
+                    used = TRANSCEIVERS_MAX,
+                    "more transceivers than are polled; the others get no calls"
+                );
+            }
             members.truncate(TRANSCEIVERS_MAX);
         }
         members
-    }
-
-    async fn resolve_name(&self, index: usize, host: &str, port: u16) -> Vec<SocketAddr> {
-        let found = timeout(STATUS_TIMEOUT, tokio::net::lookup_host((host, port))).await;
-        let mut table = self.table();
-        let known = table.resolved.entry(index).or_default();
-        if let Ok(Ok(addresses)) = found {
-            *known = addresses.map(canonical).collect();
-            // The order of name servers changes; that of members should not.
-            known.sort_unstable();
-        }
-        known.clone()
     }
 
     async fn poll(&self, control: SocketAddr) {

@@ -7,8 +7,6 @@ use crate::stage::{ANSWER, KEY, OFFER, PATIENCE, PATIENT, Reply, Stage, Stub, he
 use axum::http::StatusCode;
 use firsthop_shared::address::IngressId;
 use firsthop_shared::control::ControlCode;
-use firsthop_signaling::placement::Standing;
-use firsthop_signaling::transceivers::Transceivers;
 
 #[tokio::test]
 async fn an_offer_is_answered_by_its_owner_with_a_location() {
@@ -320,26 +318,6 @@ async fn a_transceiver_that_starts_later_gets_calls_after_its_first_status() {
     front.poll().await;
     assert_eq!(front.call().await.status(), 201);
     assert_eq!(stub.sessions(), 1);
-}
-
-#[tokio::test]
-async fn a_name_stands_for_a_transceiver_at_each_of_its_addresses() {
-    let stage = Stage::new();
-    let stub = Stub::start(&stage, &[10]).await;
-    let front = stage
-        .front_but(&[], |door| {
-            let name = format!("http://localhost:{}", stub.control.port());
-            let sources = vec![name.parse().expect("a name")];
-            door.transceivers = Transceivers::new(sources, door.transceivers.client().clone());
-        })
-        .await;
-    assert_eq!(told(front.call().await).await.status, 503);
-    front.poll().await;
-    front.call_id().await;
-    assert_eq!(stub.sessions(), 1);
-    // The name may have an address of the other family too, where nobody answers.
-    let standings = front.door.transceivers.standings();
-    assert!(standings.contains(&(stub.control, Standing::Ready)));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod calls;
 mod client_secrets;
 mod http;
 mod mmdb;
+mod names;
 mod operations;
 mod page;
 mod placement;
