@@ -187,7 +187,7 @@ impl Metrics {
         let transceivers = Family::default();
         registry.register(
             "transceivers",
-            "Transceivers by how they stand: ready, full, draining, away",
+            "Transceivers by how they stand: ready, full, draining, away, and further addresses of those: repeated",
             transceivers.clone(),
         );
         let metrics = Self {

@@ -50,11 +50,19 @@ pub enum Standing {
     Draining,
     /// Without a recent good status.
     Away,
+    /// Another address of a transceiver that is known by one already, which counts.
+    Repeated,
 }
 
 impl Standing {
     /// Every way to stand.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Full, Self::Draining, Self::Away];
+    pub const ALL: [Self; 5] = [
+        Self::Ready,
+        Self::Full,
+        Self::Draining,
+        Self::Away,
+        Self::Repeated,
+    ];
 
     /// The word for logs and metrics.
     #[must_use]
@@ -64,6 +72,7 @@ impl Standing {
             Self::Full => "full",
             Self::Draining => "draining",
             Self::Away => "away",
+            Self::Repeated => "repeated",
         }
     }
 }
@@ -81,6 +90,8 @@ struct Owner {
     report: Option<Report>,
     /// Set when something failed that the next good status must clear first.
     doubted: bool,
+    /// Whether another address led to the same process when this one last had a good status.
+    repeated: bool,
     shards: Vec<Shard>,
 }
 
@@ -126,6 +137,7 @@ impl Placement {
                     control: *control,
                     report: None,
                     doubted: false,
+                    repeated: false,
                     shards: Vec::new(),
                 });
             }
@@ -148,10 +160,18 @@ impl Placement {
     /// Takes a status that arrived at `now`.
     pub fn observe(&mut self, control: SocketAddr, status: &Status, now: Instant) {
         let fresh_until = now + self.fresh;
+        let boot = BootId(status.boot);
+        let trunk = OwnerAddr::new(status.owner);
+        // A name may have addresses of both families for one transceiver. Its room is there once.
+        let repeated = self.owners.iter().any(|other| {
+            let same = |report: &Report| report.boot == boot && report.owner == trunk;
+            other.control != control
+                && other.report.as_ref().is_some_and(same)
+                && !matches!(other.standing(now), Standing::Away | Standing::Repeated)
+        });
         let Some(owner) = self.find(control) else {
             return;
         };
-        let boot = BootId(status.boot);
         if owner
             .report
             .as_ref()
@@ -163,10 +183,11 @@ impl Placement {
         owner.report = Some(Report {
             fresh_until,
             boot,
-            owner: OwnerAddr::new(status.owner),
+            owner: trunk,
             draining: status.draining,
         });
         owner.doubted = false;
+        owner.repeated = repeated;
         owner
             .shards
             .resize(status.shards.len().min(SHARDS_MAX), Shard::default());
@@ -260,7 +281,9 @@ impl Owner {
     fn standing(&self, now: Instant) -> Standing {
         match &self.report {
             Some(report) if !self.doubted && now <= report.fresh_until => {
-                if report.draining {
+                if self.repeated {
+                    Standing::Repeated
+                } else if report.draining {
                     Standing::Draining
                 } else if self.shards.iter().any(Shard::has_room) {
                     Standing::Ready

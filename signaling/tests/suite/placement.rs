@@ -204,6 +204,40 @@ fn a_restarted_owner_starts_from_nothing() {
 }
 
 #[test]
+fn a_transceiver_at_two_addresses_has_its_room_once_and_is_reached_by_either() {
+    let now = Instant::now();
+    let mut random = StdRng::seed_from_u64(1);
+    let same = status(1, &[(0, 2)]);
+    let mut table = table(&[same.clone(), same.clone(), status(3, &[(9, 9)])], now);
+    let standings = |table: &Placement| [1, 2].map(|n| table.standing(control(n), now));
+    let (ready, repeated) = (Some(Standing::Ready), Some(Standing::Repeated));
+    assert_eq!(standings(&table), [ready, repeated]);
+    for _ in 0..2 {
+        let place = table.place(now, None, &mut random).expect("room");
+        assert_eq!(place.control, control(1));
+        table.settle(&place, Outcome::Refused);
+    }
+    // Asked again, both stay what they are.
+    for n in [1, 2, 1] {
+        table.observe(control(n), &same, now);
+    }
+    assert_eq!(standings(&table), [ready, repeated]);
+    // The first address fails: the other one takes its place at its next status, and keeps it.
+    table.doubt(control(1));
+    assert!(table.place(now, None, &mut random).is_none());
+    table.observe(control(2), &same, now);
+    let place = table.place(now, None, &mut random).expect("room");
+    assert_eq!(place.control, control(2));
+    table.observe(control(1), &same, now);
+    assert_eq!(standings(&table), [repeated, ready]);
+    // After a restart the boot tells that nothing is known of the other address yet.
+    let restarted = Status { boot: 99, ..same };
+    table.observe(control(1), &restarted, now);
+    table.observe(control(2), &restarted, now);
+    assert_eq!(standings(&table), [ready, repeated]);
+}
+
+#[test]
 fn a_transceiver_that_left_the_list_gets_nothing_and_the_others_keep_their_state() {
     let now = Instant::now();
     let mut random = StdRng::seed_from_u64(7);
