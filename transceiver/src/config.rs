@@ -149,13 +149,8 @@ fn control_secret(path: &Path) -> Result<String, SettingError> {
             "give a file that holds the secret on one line",
         )
     })?;
-    let secret = control_secret::parse(&text).map_err(|fault| {
-        SettingError::new(
-            setting,
-            format!("{}: {fault}", path.display()),
-            CONTROL_SECRET_FIX,
-        )
-    })?;
+    let secret = control_secret::parse(&text)
+        .map_err(|fault| SettingError::in_file(setting, path, &fault, CONTROL_SECRET_FIX))?;
     Ok(secret.to_owned())
 }
 
@@ -166,14 +161,16 @@ impl Config {
     /// The first setting that cannot be used.
     pub fn load(args: &Args) -> Result<Self, SettingError> {
         let keyring = Reloader::new(&args.keyring, DataKeyring::load).map_err(|e| {
-            SettingError::new(
+            SettingError::in_file(
                 "--keyring",
-                e.to_string(),
+                &args.keyring,
+                &e,
                 "make one with `keys init`, and give its data keyring",
             )
         })?;
-        let fleet = Reloader::new(&args.fleet, Fleet::load)
-            .map_err(|e| SettingError::new("--fleet", e.to_string(), "correct the fleet file"))?;
+        let fleet = Reloader::new(&args.fleet, Fleet::load).map_err(|e| {
+            SettingError::in_file("--fleet", &args.fleet, &e, "correct the fleet file")
+        })?;
         let cluster = ClusterId(args.cluster);
         if fleet.1.cluster(cluster).is_none() {
             return Err(SettingError::new(
@@ -355,6 +352,16 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
             assert!(!error.contains('\n'), "{error}");
         }
+        let keyring = folder.0.join("keyring.toml");
+        let good = std::fs::read_to_string(&keyring).expect("readable");
+        std::fs::write(&keyring, "[[key]\n").expect("written");
+        let error = folder.load(&[]).err().expect("refused").to_string();
+        assert!(error.starts_with("--keyring: /"), "{error}");
+        assert!(
+            error.contains("keyring.toml: line 1 is not what"),
+            "{error}"
+        );
+        std::fs::write(&keyring, good).expect("written");
         let secret = folder.0.join("secret");
         for (text, expected) in [
             (
