@@ -124,7 +124,7 @@ fn command(program: &Path, directory: &Path, key: &str, stubs: &Stubs) -> io::Re
         ("api-keys", file("api-keys.toml", &keys)?),
         (
             "control-secret-file",
-            file("control-secret", "for-stubs-alone")?,
+            file("control-secret", "for-these-stubs-alone")?,
         ),
         ("cluster", "1".to_owned()),
         ("listen", "127.0.0.1:0".to_owned()),

@@ -114,19 +114,16 @@ impl Config {
     pub fn check(settings: &Settings) -> Result<(Self, Files), SettingError> {
         let (keyring_reloader, keyring) = Reloader::new(&settings.keyring, DataKeyring::load)
             .map_err(|error| {
-                SettingError::new(
+                SettingError::in_file(
                     "--keyring",
-                    format!("{}: {error}", settings.keyring.display()),
+                    &settings.keyring,
+                    &error,
                     "make one with `keys init`, and give its data keyring",
                 )
             })?;
         let (fleet_reloader, fleet) =
             Reloader::new(&settings.fleet, Fleet::load).map_err(|error| {
-                SettingError::new(
-                    "--fleet",
-                    format!("{}: {error}", settings.fleet.display()),
-                    "correct the fleet file",
-                )
+                SettingError::in_file("--fleet", &settings.fleet, &error, "correct the fleet file")
             })?;
         let cluster = ClusterId(settings.cluster);
         if fleet.cluster(cluster).is_none() {

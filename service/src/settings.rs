@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -39,6 +40,23 @@ impl SettingError {
             problem: problem.into(),
             fix: fix.into(),
         }
+    }
+
+    /// An error about the content of a file, which its path is put before; errors of reading name it themselves.
+    #[must_use]
+    pub fn in_file(
+        setting: impl Into<Cow<'static, str>>,
+        path: &Path,
+        cause: &dyn fmt::Display,
+        fix: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let (path, cause) = (path.display().to_string(), cause.to_string());
+        let problem = if cause.contains(&path) {
+            cause
+        } else {
+            format!("{path}: {cause}")
+        };
+        Self::new(setting, problem, fix)
     }
 
     /// The error for an address that could not be opened.

@@ -35,9 +35,9 @@ pub enum KeyringError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The text is not TOML of the expected shape.
-    #[error("not a {kind} keyring (make one with `keys init`): line {line}")]
+    #[error("line {line} is not what the {kind} keyring holds")]
     Syntax {
-        /// `data`, `api` or `masters`.
+        /// `data`, `API` or `masters`.
         kind: &'static str,
         /// Line of the first fault, from 1.
         line: usize,

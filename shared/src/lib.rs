@@ -16,6 +16,7 @@
 
 pub mod address;
 pub mod control;
+pub mod control_secret;
 pub mod fleet;
 pub mod keyring;
 pub mod limits;

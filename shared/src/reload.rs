@@ -79,11 +79,16 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
+/// After how many polls without the file it counts as gone: who replaces a file by removing and writing it needs less than that.
+pub const MISSING_POLLS: u32 = 3;
+
 /// Watches one file, and loads it anew when it changed.
 pub struct Reloader<T, E> {
     path: PathBuf,
     load: fn(&Path) -> Result<T, E>,
     seen: Option<Stamp>,
+    /// How many polls in a row found no file.
+    missing: u32,
 }
 
 impl<T, E> Reloader<T, E> {
@@ -100,6 +105,7 @@ impl<T, E> Reloader<T, E> {
                 path: path.to_owned(),
                 load,
                 seen,
+                missing: 0,
             },
             value,
         ))
@@ -113,9 +119,18 @@ impl<T, E> Reloader<T, E> {
 
     /// Returns the new value, or why it cannot be used, once for each change; nothing while the file stays as it was.
     ///
-    /// A file that vanished is not a change: the last good value stays in use until there is another.
+    /// A file that vanished is no change at once: somebody may be replacing it. At the [`MISSING_POLLS`]th poll without it, `load` says that it
+    /// is not there, once; and when it is back it is loaded anew, also when it is the same. The last good value stays in use until then.
     pub fn poll(&mut self) -> Option<Result<T, E>> {
-        let now = stamp(&self.path)?;
+        let Some(now) = stamp(&self.path) else {
+            self.missing = self.missing.saturating_add(1);
+            if self.missing != MISSING_POLLS {
+                return None;
+            }
+            self.seen = None;
+            return Some((self.load)(&self.path));
+        };
+        self.missing = 0;
         if self.seen == Some(now) {
             return None;
         }
@@ -168,11 +183,38 @@ mod tests {
     }
 
     #[test]
-    fn a_vanished_file_keeps_the_last_value() {
+    fn a_vanished_file_is_told_once_when_it_stays_away_and_is_taken_when_it_is_back() {
         let file = TempFile::new("vanish", "one");
         let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
-        std::fs::remove_file(&file.0).expect("removable");
+        let aside = TempFile::new("vanish-aside", "");
+        std::fs::rename(&file.0, &aside.0).expect("same file system");
+        for _ in 1..MISSING_POLLS {
+            assert!(reloader.poll().is_none());
+        }
+        let told = reloader.poll().expect("told").expect_err("not there");
+        assert!(matches!(told, ReadError::Io { .. }), "{told}");
+        for _ in 0..2 * MISSING_POLLS {
+            assert!(reloader.poll().is_none(), "once");
+        }
+        // The very same file: whoever was told that it is gone is told that it is back.
+        std::fs::rename(&aside.0, &file.0).expect("same file system");
+        assert_eq!(reloader.poll().and_then(Result::ok).as_deref(), Some("one"));
         assert!(reloader.poll().is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_back_soon_was_not_away() {
+        let file = TempFile::new("back", "one");
+        let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
+        let aside = TempFile::new("back-aside", "");
+        for _ in 0..2 {
+            std::fs::rename(&file.0, &aside.0).expect("same file system");
+            for _ in 1..MISSING_POLLS {
+                assert!(reloader.poll().is_none());
+            }
+            std::fs::rename(&aside.0, &file.0).expect("same file system");
+            assert!(reloader.poll().is_none());
+        }
     }
 
     #[test]

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use axum::http::header::{AUTHORIZATION, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 use axum::http::{HeaderMap, StatusCode};
 
+use crate::call_id::{CallRef, Placed, Tenant};
 use crate::calls::{FrontDoor, unix_millis};
 use crate::client_secret::{self, Claims, SecretError};
 use crate::credentials::{Denied, Grant, Scope, bearer};
 use crate::error::ApiError;
+use crate::resource::Located;
 use crate::sealed;
 
 /// Prefix of the subprotocol that carries a token.
@@ -25,6 +27,38 @@ pub struct Caller {
     pub grant: Arc<Grant>,
     /// The client secret's claims.
     pub claims: Option<Claims>,
+}
+
+impl Caller {
+    /// What a call that this caller places says of who placed it.
+    #[must_use]
+    pub fn placed(&self) -> Placed {
+        Placed {
+            tenant: Tenant::named(self.grant.tenant.as_str()),
+            secret: self.claims.as_ref().map_or(0, |claims| claims.nonce),
+        }
+    }
+
+    /// Whether a call is this caller's to join, restart or end: an API key reaches every call of its tenant, also those that client secrets
+    /// placed, and a client secret those that it placed itself.
+    #[must_use]
+    pub fn reaches(&self, call: &CallRef) -> bool {
+        let own = self.placed();
+        own.tenant == call.placed.tenant
+            && (self.claims.is_none() || own.secret == call.placed.secret)
+    }
+
+    /// The call, when it is this caller's ([`Caller::reaches`]).
+    ///
+    /// # Errors
+    /// 404 as for a call that is not there, so that nobody learns which ids are others' calls.
+    pub fn reached(&self, located: Located) -> Result<Located, ApiError> {
+        if self.reaches(located.call()) {
+            return Ok(located);
+        }
+        tracing::info!(key = %self.grant.name, session = %located.call().session, "somebody else's call was asked for");
+        Err(ApiError::unknown_call())
+    }
 }
 
 /// What is asked for.

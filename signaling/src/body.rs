@@ -2,7 +2,7 @@
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Multipart, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use firsthop_service::body::BodyFault;
 use firsthop_shared::limits::SDP_MAX;
@@ -34,8 +34,9 @@ pub struct CallBody {
 /// Reads a body whole.
 ///
 /// # Errors
-/// 413, 408, or 400 when it broke off.
+/// 415 for an encoded one, 413, 408, or 400 when it broke off.
 pub async fn read(request: Request) -> Result<Bytes, ApiError> {
+    require_plain(request.headers())?;
     let body = firsthop_service::body::read(request.into_body(), BODY_MAX).await;
     body.map_err(|fault| match fault {
         BodyFault::TooLarge => ApiError::too_large(BODY_MAX),
@@ -88,6 +89,25 @@ pub fn require(headers: &HeaderMap, accepted: &[&str]) -> Result<String, ApiErro
         )
         .about("content-type")),
     }
+}
+
+/// Refuses a body that is compressed or encoded otherwise (RFC 9110 section 8.4): nothing here decodes, and taking the bytes as they are would
+/// be taking them for something else.
+fn require_plain(headers: &HeaderMap) -> Result<(), ApiError> {
+    let plain = headers.get_all(CONTENT_ENCODING).iter().all(|value| {
+        value
+            .to_str()
+            .is_ok_and(|value| value.trim().eq_ignore_ascii_case("identity"))
+    });
+    if plain {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_content_encoding",
+        "This Content-Encoding is not accepted here. Send the body as it is, without the header.",
+    )
+    .about("content-encoding"))
 }
 
 /// The media types in which a call may be asked for.

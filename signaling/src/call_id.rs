@@ -1,7 +1,7 @@
 //! Call ids: sealed tokens by which any replica finds the transceiver that owns a call.
 //!
 //! Signaling keeps no table of calls, so the id in `Location: /v1/realtime/calls/rtc_…` carries what a later request needs:
-//! where the owner's control port is, and which session there is meant. It is laid out like the routable ufrag (wire format 1),
+//! where the owner's control port is, which session there is meant, and who placed it. It is laid out like the routable ufrag (wire format 1),
 //! in the URL alphabet and under a key that only signaling holds:
 //!
 //! ```text
@@ -9,12 +9,17 @@
 //! K      := 2 characters of base64url, 12 bits: format (3 bits: 0 = IPv4 owner, 1 = IPv6 owner), key id (9 bits; 511 = never)
 //! C      := base64url without padding of AES-SIV-CMAC-256 (RFC 5297) under the API keyring's sub-key `call`,
 //!           associated data = "rtc_" and the two characters of K, six characters together
-//! plain  := cluster u16, control port u16, session u32, created u64 (Unix time in ms), control address (4 or 16 bytes), big-endian
+//! plain  := cluster u16, control port u16, session u32, created u64 (Unix time in ms), tenant (10 bytes), secret u64,
+//!           control address (4 or 16 bytes), big-endian
+//! tenant := the first 10 bytes of the SHA-256 of the tenant's name
+//! secret := the nonce of the client secret that placed the call, 0 when an API key did
 //! ```
 //!
-//! 54 characters for an IPv4 owner, 70 for an IPv6 one, without slack bits: an id has exactly one spelling, and one altered
+//! 78 characters for an IPv4 owner, 94 for an IPv6 one, without slack bits: an id has exactly one spelling, and one altered
 //! character is refused. Signaling connects only to addresses that it sealed itself: an id that does not open leads nowhere.
-//! `created` tells a session from a later one that took the same number at the same owner.
+//! `created` tells a session from a later one that took the same number at the same owner. Who placed the call is in the id because ids
+//! stand in URLs, and URLs in logs: knowing one must not be enough to join or end the call ([`Caller::reaches`](crate::auth::Caller::reaches)).
+//! It depends on names in the file of API keys alone, so that every replica of the fleet comes to the same verdict.
 //!
 //! The alphabet is base64url (RFC 4648 section 5) because the id stands in a path; the prefix is what existing clients look for.
 
@@ -27,6 +32,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use firsthop_shared::address::{ClusterId, KeyId, SessionId, canonical};
 use firsthop_shared::keyring::{ApiKey, ApiKeyring};
+use sha2::{Digest as _, Sha256};
 
 /// What every call id begins with: clients look for this segment in `Location`.
 pub const PREFIX: &str = "rtc_";
@@ -38,8 +44,11 @@ pub const CALL_ID_LEN_IPV4: usize = HEAD_LEN + (TAG_LEN + PLAIN_LEN_IPV4) / 3 * 
 pub const CALL_ID_LEN_IPV6: usize = HEAD_LEN + (TAG_LEN + PLAIN_LEN_IPV6) / 3 * 4;
 
 const TAG_LEN: usize = 16;
-const PLAIN_LEN_IPV4: usize = 20;
-const PLAIN_LEN_IPV6: usize = 32;
+/// Length of what stands before the control address, in bytes.
+const FIXED_LEN: usize = 16 + TENANT_LEN + 8;
+const TENANT_LEN: usize = 10;
+const PLAIN_LEN_IPV4: usize = FIXED_LEN + 4;
+const PLAIN_LEN_IPV6: usize = FIXED_LEN + 16;
 const HEAD_LEN: usize = PREFIX.len() + 2;
 /// Position of the key id's nine bits in `K`.
 const KEY_MASK: u16 = 0x1ff;
@@ -47,7 +56,7 @@ const KEY_MASK: u16 = 0x1ff;
 const _: () = {
     assert!((TAG_LEN + PLAIN_LEN_IPV4).is_multiple_of(3));
     assert!((TAG_LEN + PLAIN_LEN_IPV6).is_multiple_of(3));
-    assert!(CALL_ID_LEN_IPV4 == 54 && CALL_ID_LEN_IPV6 == 70);
+    assert!(CALL_ID_LEN_IPV4 == 78 && CALL_ID_LEN_IPV6 == 94);
 };
 
 /// What a call id names: a session, and where its owner takes orders.
@@ -61,6 +70,31 @@ pub struct CallRef {
     pub session: SessionId,
     /// When signaling minted the session, as Unix time in milliseconds.
     pub created: u64,
+    /// Who placed it.
+    pub placed: Placed,
+}
+
+/// Who placed a call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Placed {
+    /// The tenant of the API key, or of the one that the client secret was minted with.
+    pub tenant: Tenant,
+    /// The nonce of the client secret; 0 when an API key placed the call itself.
+    pub secret: u64,
+}
+
+/// The name of a tenant, cut down to what a call id has room for: 80 bits of its SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tenant(pub [u8; TENANT_LEN]);
+
+impl Tenant {
+    /// The tenant of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let mut short = [0; TENANT_LEN];
+        short.copy_from_slice(&Sha256::digest(name)[..TENANT_LEN]);
+        Self(short)
+    }
 }
 
 /// Why a call id does not open. Clients are told no more than that the call is unknown.
@@ -69,8 +103,8 @@ pub enum CallIdError {
     /// It does not begin with `rtc_`.
     #[error("a call id begins with rtc_")]
     Prefix,
-    /// Neither 54 nor 70 characters.
-    #[error("a call id has 54 or 70 characters")]
+    /// Neither 78 nor 94 characters.
+    #[error("a call id has 78 or 94 characters")]
     Length,
     /// A character outside of the URL alphabet.
     #[error("a call id holds only letters, digits, '-' and '_'")]
@@ -88,7 +122,7 @@ pub enum CallIdError {
 
 /// A call id in its text form.
 ///
-/// Whoever holds it and an API key can control the call, so it prints as its prefix only.
+/// Whoever holds it and a key of its tenant can control the call, so it prints as its prefix only.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CallId(String);
 
@@ -122,6 +156,8 @@ pub fn seal(key: &ApiKey, call: &CallRef) -> CallId {
     plain.extend_from_slice(&control.port().to_be_bytes());
     plain.extend_from_slice(&call.session.0.to_be_bytes());
     plain.extend_from_slice(&call.created.to_be_bytes());
+    plain.extend_from_slice(&call.placed.tenant.0);
+    plain.extend_from_slice(&call.placed.secret.to_be_bytes());
     match control.ip() {
         IpAddr::V4(ip) => plain.extend_from_slice(&ip.octets()),
         IpAddr::V6(ip) => plain.extend_from_slice(&ip.octets()),
@@ -182,9 +218,9 @@ fn read_key_bits(characters: &str) -> Option<u16> {
 
 fn read_plain(plain: &[u8], ipv6: bool) -> Option<CallRef> {
     let ip: IpAddr = if ipv6 {
-        Ipv6Addr::from(<[u8; 16]>::try_from(plain.get(16..32)?).ok()?).into()
+        Ipv6Addr::from(<[u8; 16]>::try_from(plain.get(FIXED_LEN..PLAIN_LEN_IPV6)?).ok()?).into()
     } else {
-        Ipv4Addr::from(<[u8; 4]>::try_from(plain.get(16..20)?).ok()?).into()
+        Ipv4Addr::from(<[u8; 4]>::try_from(plain.get(FIXED_LEN..PLAIN_LEN_IPV4)?).ok()?).into()
     };
     let port = u16::from_be_bytes(plain.get(2..4)?.try_into().ok()?);
     Some(CallRef {
@@ -192,5 +228,9 @@ fn read_plain(plain: &[u8], ipv6: bool) -> Option<CallRef> {
         control: SocketAddr::from((ip, port)),
         session: SessionId(u32::from_be_bytes(plain.get(4..8)?.try_into().ok()?)),
         created: u64::from_be_bytes(plain.get(8..16)?.try_into().ok()?),
+        placed: Placed {
+            tenant: Tenant(plain.get(16..16 + TENANT_LEN)?.try_into().ok()?),
+            secret: u64::from_be_bytes(plain.get(16 + TENANT_LEN..FIXED_LEN)?.try_into().ok()?),
+        },
     })
 }

@@ -158,6 +158,7 @@ impl FrontDoor {
                             control: place.control,
                             session,
                             created,
+                            placed: call.caller.placed(),
                         },
                     );
                     return Ok(Created {

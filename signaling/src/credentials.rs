@@ -12,6 +12,7 @@
 //! scopes = ["calls", "secrets", "sideband"]    # what the key may do; "admin" is never meant by default
 //! rate = { per_second = 50, burst = 200 }      # calls and secrets together
 //! max_seconds = 3600                           # after how long its calls end
+//! tenant = "shop"                              # whose calls it places and reaches: its name, when left out
 //! ```
 //!
 //! Neither keys nor hashes appear in a log, an error or a `Debug` form.
@@ -37,7 +38,7 @@ pub enum CredentialsError {
     /// The text is not TOML of the expected shape.
     #[error(
         "line {line} is not what a file of API keys holds: [[key]] tables with name = \"…\" and sha256 = \"…\", and if you like \
-        scopes = [\"calls\", \"secrets\", \"sideband\", \"admin\"], rate = {{ per_second = …, burst = … }}, max_seconds = …"
+        scopes = [\"calls\", \"secrets\", \"sideband\", \"admin\"], rate = {{ per_second = …, burst = … }}, max_seconds = …, tenant = \"…\""
     )]
     Syntax {
         /// Line of the first fault, from 1.
@@ -54,6 +55,11 @@ pub enum CredentialsError {
         "key number {0} needs a name of 1 to {KEY_NAME_MAX} letters, digits, '-', '_', '.' or '@'"
     )]
     Name(usize),
+    /// A tenant's name is empty, too long, or holds characters that do not belong into a log.
+    #[error(
+        "the tenant of key '{0}' needs 1 to {KEY_NAME_MAX} letters, digits, '-', '_', '.' or '@'"
+    )]
+    Tenant(KeyName),
     /// Two keys have one name.
     #[error("two keys are named '{0}'")]
     Duplicate(KeyName),
@@ -109,6 +115,8 @@ pub struct Rate {
 pub struct Grant {
     /// Its name.
     pub name: KeyName,
+    /// Whose calls it places and reaches: keys of one tenant reach each other's. Its own name, unless the file says another.
+    pub tenant: KeyName,
     /// What it may do.
     pub scopes: Vec<Scope>,
     /// How often it may create a call or mint a secret; nothing means no limit of its own.
@@ -183,6 +191,8 @@ struct KeyEntry {
     rate: Option<FileRate>,
     #[serde(default)]
     max_seconds: Option<u32>,
+    #[serde(default)]
+    tenant: Option<String>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -227,8 +237,15 @@ impl ApiKeys {
             if entry.max_seconds == Some(0) {
                 return Err(zero());
             }
+            let tenant = match &entry.tenant {
+                Some(text) => {
+                    key_name(text).ok_or_else(|| CredentialsError::Tenant(name.clone()))?
+                }
+                None => name.clone(),
+            };
             let grant = Grant {
                 name,
+                tenant,
                 scopes: entry.scopes.unwrap_or_else(|| Scope::DEFAULT.to_vec()),
                 rate,
                 max_seconds: entry.max_seconds,
@@ -421,6 +438,10 @@ mod tests {
             (
                 format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n").repeat(2),
                 "two keys are named 'a'",
+            ),
+            (
+                format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\ntenant = \"a b\""),
+                "the tenant of key 'a'",
             ),
         ];
         for (text, expected) in cases {

@@ -44,7 +44,7 @@ pub struct ApiError {
 pub struct ErrorCode(pub &'static str);
 
 impl ApiError {
-    /// An error without `param` and `Retry-After`.
+    /// An error without `param`. What failed behind this program may be well again soon: 502 and 504 say when another try makes sense.
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -52,7 +52,11 @@ impl ApiError {
             code,
             message: message.into(),
             param: None,
-            retry_after: None,
+            retry_after: matches!(
+                status,
+                StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT
+            )
+            .then_some(RETRY_AFTER_SECS),
         }
     }
 

@@ -74,7 +74,7 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
 
     let (mut files_watch, files) =
-        FileWatch::open(config.paths()).map_err(|fault| bad_file(&fault))?;
+        FileWatch::open(config.paths()).map_err(|fault| bad_file(&fault, config.paths()))?;
     config.check_fleet(&files.fleet.borrow())?;
     let mut watched = FILES.to_vec();
     watched.extend(config.places.is_some().then_some(PLACES));

@@ -109,7 +109,8 @@ impl FrontDoor {
             key: grant.name.to_string(),
             created: now,
             expires: now + seconds(fields.get("expires_after"))?,
-            nonce: rand::random(),
+            // 0 in a call id means that no secret placed the call.
+            nonce: rand::random_range(1..=u64::MAX),
             session,
             max_seconds: max_seconds(fields.get("max_seconds"))?,
             origins: origins(fields.get("allowed_origins"))?,

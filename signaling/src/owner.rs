@@ -14,6 +14,7 @@ use firsthop_shared::control::{
     RESTART_SEGMENT, RestartRequest, RestartResponse, SESSIONS_PATH, STATUS_PATH, SessionInfo,
     Status,
 };
+use firsthop_shared::control_secret::{self, ControlSecretError};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, StatusCode};
@@ -29,18 +30,16 @@ use crate::limits::{
 pub struct ControlSecret(HeaderValue);
 
 impl ControlSecret {
-    /// Takes the content of a secret file: one line of visible ASCII; blanks around it are ignored.
+    /// Takes the content of a secret file ([`control_secret::parse`]).
     ///
-    /// Nothing is returned when it is empty or holds anything else.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let secret = text.trim();
-        if secret.is_empty() || !secret.bytes().all(|b| b.is_ascii_graphic()) {
-            return None;
-        }
-        let mut value = HeaderValue::from_str(&format!("Bearer {secret}")).ok()?;
+    /// # Errors
+    /// What is wrong with it, without any of it.
+    pub fn parse(text: &str) -> Result<Self, ControlSecretError> {
+        let secret = control_secret::parse(text)?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
+            .map_err(|_| ControlSecretError::Characters)?;
         value.set_sensitive(true);
-        Some(Self(value))
+        Ok(Self(value))
     }
 }
 

@@ -193,7 +193,7 @@ impl FrontDoor {
     /// Finds a call and checks that who asks may change it.
     ///
     /// # Errors
-    /// 401 before 404: who has no key learns nothing about calls.
+    /// 401 before 404: who has no key learns nothing about calls. Somebody else's call is told as one that is not there.
     pub fn open_call(
         &self,
         id: &str,
@@ -203,8 +203,8 @@ impl FrontDoor {
         match self.locate(id, context.steered) {
             Ok(located) => {
                 let created = located.call().created;
-                self.authenticate(headers, Purpose::Call { created })?;
-                Ok(located)
+                let caller = self.authenticate(headers, Purpose::Call { created })?;
+                caller.reached(located)
             }
             Err(unknown) => {
                 self.authenticate(headers, Purpose::Scope(Scope::Calls))?;

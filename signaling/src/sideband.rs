@@ -40,20 +40,20 @@ impl FrontDoor {
     /// Joins a client to the event stream of a call.
     ///
     /// # Errors
-    /// 401, 403; 400 without `call_id`; 426 for what is no WebSocket handshake; 404 for a call that is not there; 503 when too many are joined.
+    /// 401, 403; 400 without `call_id`; 426 for what is no WebSocket handshake; 404 for a call that is not there or is somebody else's; 503 when too many are joined.
     pub async fn join(
         self: &Arc<Self>,
         context: &Context,
         mut request: Request,
     ) -> Result<Response, ApiError> {
-        self.authenticate(request.headers(), Purpose::Scope(Scope::Sideband))?;
+        let caller = self.authenticate(request.headers(), Purpose::Scope(Scope::Sideband))?;
         let id = call_id(request.uri()).ok_or_else(|| {
             ApiError::field(
                 "call_id",
                 "call_id is missing: a WebSocket joins a call that there is, with ?call_id=rtc_…. A new call is made by WebRTC: POST its offer to /v1/realtime/calls.",
             )
         })?;
-        let located = self.locate(id, context.steered)?;
+        let located = caller.reached(self.locate(id, context.steered)?)?;
         let key = handshake(request.method(), request.headers())?;
         let Ok(slot) = Arc::clone(&self.sidebands).try_acquire_owned() else {
             return Err(ApiError::too_many_sidebands());

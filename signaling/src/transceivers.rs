@@ -1,7 +1,8 @@
 //! The transceivers that calls are placed on: found, polled for their status, and reserved.
 //!
 //! Once a second every transceiver is asked for its status, all of them at once, so that a slow one delays nobody. A transceiver
-//! that starts later, drains or goes away is the normal course of things and logged at INFO, once per change.
+//! that starts later, drains or goes away is the normal course of things and logged at INFO, once per change. What only an operator can put right
+//! (another control secret, another version) is a WARN, also of one that was away before for another reason.
 //!
 //! A URL with a name stands for every address that the name has, and is resolved anew for each round: a Kubernetes headless
 //! service is one URL.
@@ -83,6 +84,38 @@ impl fmt::Display for Source {
     }
 }
 
+/// Why a transceiver is away, as far as it makes a difference for what to do. How a connection fails changes from one second to the next, and is
+/// one cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// It refuses the control secret.
+    Secret,
+    /// It speaks another version's protocol, or is something else.
+    Protocol,
+    /// It says no for another reason.
+    Refusal,
+    /// It cannot be reached.
+    Silence,
+    /// It names no trunk address that relays could send to.
+    Trunk,
+}
+
+impl Cause {
+    fn of(error: Option<&OwnerError>) -> Self {
+        match error {
+            None => Self::Trunk,
+            Some(OwnerError::Refused(..)) => match error.and_then(OwnerError::code) {
+                Some(ControlCode::Unauthorized) => Self::Secret,
+                _ => Self::Refusal,
+            },
+            Some(OwnerError::Garbled(_)) => Self::Protocol,
+            Some(OwnerError::Gone | OwnerError::Unreachable(_) | OwnerError::TimedOut) => {
+                Self::Silence
+            }
+        }
+    }
+}
+
 /// The transceivers of this cluster.
 pub struct Transceivers {
     sources: Vec<Source>,
@@ -93,8 +126,8 @@ pub struct Transceivers {
 
 struct Table {
     placement: Placement,
-    /// What was last logged of each.
-    logged: HashMap<SocketAddr, Standing>,
+    /// What was last logged of each: how it stood, and why it was away.
+    logged: HashMap<SocketAddr, (Standing, Option<Cause>)>,
     complaints: Complaints,
 }
 
@@ -268,16 +301,32 @@ impl fmt::Debug for Transceivers {
 }
 
 impl Table {
+    /// Notes how a transceiver stands, and why; when that is new, returns how it stood before, if it was known.
+    fn news(
+        &mut self,
+        control: SocketAddr,
+        standing: Standing,
+        error: Option<&OwnerError>,
+    ) -> Option<Option<Standing>> {
+        let before = self.logged.get(&control).copied();
+        let cause = (standing == Standing::Away).then(|| match (before, error) {
+            // One late answer is no verdict: the cause is still what it was.
+            (Some((Standing::Away, Some(known))), Some(OwnerError::TimedOut)) => known,
+            _ => Cause::of(error),
+        });
+        self.logged.insert(control, (standing, cause));
+        (before != Some((standing, cause))).then(|| before.map(|(standing, _)| standing))
+    }
+
     fn log_change(&mut self, control: SocketAddr, now: Instant, error: Option<&OwnerError>) {
         let Some(standing) = self.placement.standing(control, now) else {
             return;
         };
-        let before = self.logged.insert(control, standing);
-        if before == Some(standing) {
+        let Some(before) = self.news(control, standing, error) else {
             return;
-        }
+        };
         match (standing, error) {
-            (Standing::Away, Some(error)) if error.code() == Some(ControlCode::Unauthorized) => {
+            (Standing::Away, Some(error)) if Cause::of(Some(error)) == Cause::Secret => {
                 tracing::warn!(%control, %error, "transceiver refuses the control secret: is it the same file on both sides?");
             }
             (Standing::Away, Some(OwnerError::Garbled(reason))) => {
@@ -352,6 +401,41 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn another_cause_is_news_of_a_transceiver_that_is_away_already() {
+        let refused = |code| {
+            let error = firsthop_shared::control::ControlError {
+                code,
+                message: String::new(),
+            };
+            OwnerError::Refused(reqwest::StatusCode::UNAUTHORIZED, error)
+        };
+        let control: SocketAddr = "127.0.0.1:5080".parse().expect("an address");
+        let mut table = Table {
+            placement: Placement::new(std::time::Duration::from_secs(1)),
+            logged: HashMap::new(),
+            complaints: Complaints::default(),
+        };
+        let mut away = |error: &OwnerError| {
+            table
+                .news(control, Standing::Away, Some(error))
+                .map(|before| before == Some(Standing::Away))
+        };
+        // Signaling was up first: nobody listens, until the other one starts with another secret.
+        assert_eq!(away(&OwnerError::Gone), Some(false));
+        assert_eq!(away(&OwnerError::Unreachable("no route".into())), None);
+        assert_eq!(away(&refused(ControlCode::Unauthorized)), Some(true));
+        assert_eq!(away(&OwnerError::TimedOut), None);
+        assert_eq!(away(&refused(ControlCode::Unauthorized)), None);
+        assert_eq!(away(&OwnerError::Garbled("?".into())), Some(true));
+        assert_eq!(away(&OwnerError::Gone), Some(true));
+        assert_eq!(
+            table.news(control, Standing::Ready, None),
+            Some(Some(Standing::Away))
+        );
+        assert_eq!(table.news(control, Standing::Ready, None), None);
     }
 
     #[test]

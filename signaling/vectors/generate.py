@@ -6,6 +6,7 @@ vectors test both. It needs the `cryptography` package. Usage: generate.py [fold
 """
 
 import base64
+import hashlib
 import ipaddress
 import json
 import pathlib
@@ -49,6 +50,7 @@ def seal_under(key, bits, plain):
 def seal(key_id, call):
     control = ipaddress.ip_address(call["control_ip"])
     plain = struct.pack(">HHIQ", call["cluster"], call["control_port"], call["session"], call["created"])
+    plain += hashlib.sha256(call["tenant"].encode()).digest()[:10] + struct.pack(">Q", call["secret"])
     bits = (control.version == 6) << 9 | key_id
     return seal_under(derive(key_id, "call"), bits, plain + control.packed)
 
@@ -113,6 +115,8 @@ def client_secrets():
 
 
 def main():
+    shop = dict(tenant="shop", secret=0)
+    page = dict(tenant="shop@example", secret=2**64 - 1)
     calls = [
         (1, dict(cluster=1, control_ip="127.0.0.1", control_port=5080, session=0x01020304, created=1_790_000_000_000)),
         (1, dict(cluster=65535, control_ip="10.255.0.9", control_port=65535, session=0xFFFFFFFF, created=2**63 - 1)),
@@ -120,6 +124,7 @@ def main():
         (1, dict(cluster=513, control_ip="2001:db8::7", control_port=5080, session=77, created=1_790_000_000_001)),
         (300, dict(cluster=2, control_ip="fd00::1:2", control_port=5081, session=0x0A0B0C0D, created=1)),
     ]
+    calls = [(key_id, call | placed) for (key_id, call), placed in zip(calls, [shop, page, page, page, shop])]
     valid = [{"key": key_id, "call": call, "id": seal(key_id, call)} for key_id, call in calls]
     good = valid[0]["id"]
     good_v6 = valid[3]["id"]
@@ -133,6 +138,7 @@ def main():
         ("prefix alone", "rtc_", "length"),
         ("one character short", good[:-1], "length"),
         ("one character long", good + "A", "length"),
+        ("without who placed it, as ids once were", seal_under(call_key, 1, bytes(20)), "length"),
         ("IPv6 length, cut", good_v6[:-1], "length"),
         ("standard alphabet", good[:20] + "+" + good[21:], "alphabet"),
         ("padding", good[:-1] + "=", "alphabet"),
@@ -146,11 +152,11 @@ def main():
         ("another key of the ring", head(300) + good[6:], "forged"),
         ("first character of the tag altered", good[:6] + other(good[6]) + good[7:], "forged"),
         ("last character altered", good[:-1] + other(good[-1]), "forged"),
-        ("sealed by a stranger", seal_under(bytes(32), 1, bytes(20)), "forged"),
-        ("sealed under the key of client secrets", seal_under(derive(1, "secret"), 1, bytes(20)), "forged"),
+        ("sealed by a stranger", seal_under(bytes(32), 1, bytes(38)), "forged"),
+        ("sealed under the key of client secrets", seal_under(derive(1, "secret"), 1, bytes(38)), "forged"),
         (
             "sealed for another prefix",
-            head(1) + base64.urlsafe_b64encode(AESSIV(call_key).encrypt(bytes(20), [head(1)[4:].encode()])).decode(),
+            head(1) + base64.urlsafe_b64encode(AESSIV(call_key).encrypt(bytes(38), [head(1)[4:].encode()])).decode(),
             "forged",
         ),
     ]

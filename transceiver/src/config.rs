@@ -3,7 +3,7 @@
 //! A bad value stops the start with one line that names the setting and the fix.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
@@ -11,6 +11,7 @@ use firsthop_service::limits::{MTU_MAX, MTU_MIN};
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_service::traces::ExportArgs;
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
+use firsthop_shared::control_secret::{self, CONTROL_SECRET_FIX};
 use firsthop_shared::fleet::Fleet;
 use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::SHARDS_MAX;
@@ -145,6 +146,20 @@ pub struct Config {
     pub backend: BackendConfig,
 }
 
+fn control_secret(path: &Path) -> Result<String, SettingError> {
+    let setting = "--control-secret-file";
+    let text = read_small_file(path).map_err(|e| {
+        SettingError::new(
+            setting,
+            e.to_string(),
+            "give a file that holds the secret on one line",
+        )
+    })?;
+    let secret = control_secret::parse(&text)
+        .map_err(|fault| SettingError::in_file(setting, path, &fault, CONTROL_SECRET_FIX))?;
+    Ok(secret.to_owned())
+}
+
 impl Config {
     /// Checks the settings and reads the files.
     ///
@@ -152,14 +167,16 @@ impl Config {
     /// The first setting that cannot be used.
     pub fn load(args: &Args) -> Result<Self, SettingError> {
         let keyring = Reloader::new(&args.keyring, DataKeyring::load).map_err(|e| {
-            SettingError::new(
+            SettingError::in_file(
                 "--keyring",
-                e.to_string(),
+                &args.keyring,
+                &e,
                 "make one with `keys init`, and give its data keyring",
             )
         })?;
-        let fleet = Reloader::new(&args.fleet, Fleet::load)
-            .map_err(|e| SettingError::new("--fleet", e.to_string(), "correct the fleet file"))?;
+        let fleet = Reloader::new(&args.fleet, Fleet::load).map_err(|e| {
+            SettingError::in_file("--fleet", &args.fleet, &e, "correct the fleet file")
+        })?;
         let cluster = ClusterId(args.cluster);
         if fleet.1.cluster(cluster).is_none() {
             return Err(SettingError::new(
@@ -168,23 +185,7 @@ impl Config {
                 "name one that is, or add it there",
             ));
         }
-        let control_secret = read_small_file(&args.control_secret_file)
-            .map_err(|e| {
-                SettingError::new(
-                    "--control-secret-file",
-                    e.to_string(),
-                    "give a file that holds the secret on one line",
-                )
-            })?
-            .trim()
-            .to_owned();
-        if control_secret.len() < 16 {
-            return Err(SettingError::new(
-                "--control-secret-file",
-                "the secret has fewer than 16 characters",
-                "write a random one, such as 32 hex digits",
-            ));
-        }
+        let control_secret = control_secret(&args.control_secret_file)?;
         let networks = Networks::parse(&args.internal_networks).map_err(|e| {
             SettingError::new(
                 "--internal-networks",
@@ -277,8 +278,6 @@ pub const QUIET: [(&str, &str); 4] = [
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use firsthop_shared::keyring::Masters;
 
     use super::*;
@@ -380,7 +379,33 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
             assert!(!error.contains('\n'), "{error}");
         }
-        std::fs::remove_file(Path::new(&folder.0).join("secret")).expect("removed");
+        let keyring = folder.0.join("keyring.toml");
+        let good = std::fs::read_to_string(&keyring).expect("readable");
+        std::fs::write(&keyring, "[[key]\n").expect("written");
+        let error = folder.load(&[]).err().expect("refused").to_string();
+        assert!(error.starts_with("--keyring: /"), "{error}");
+        assert!(
+            error.contains("keyring.toml: line 1 is not what"),
+            "{error}"
+        );
+        std::fs::write(&keyring, good).expect("written");
+        let secret = folder.0.join("secret");
+        for (text, expected) in [
+            (
+                "0123456789abcdef\n0123456789abcdef\n".to_owned(),
+                "more than one line",
+            ),
+            ("0123456789 abcdef".to_owned(), "blanks"),
+            ("x".repeat(600_000), "more than 256 characters"),
+            ("0123456789".to_owned(), "fewer than 16 characters"),
+        ] {
+            std::fs::write(&secret, &text).expect("written");
+            let error = folder.load(&[]).err().expect("refused").to_string();
+            assert!(error.starts_with("--control-secret-file: /"), "{error}");
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains(&text[..10]), "{error}");
+        }
+        std::fs::remove_file(&secret).expect("removed");
         let error = folder.load(&[]).err().expect("refused").to_string();
         assert!(
             error.starts_with("--control-secret-file: cannot read"),

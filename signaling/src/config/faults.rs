@@ -6,7 +6,7 @@ use std::path::Path;
 use firsthop_service::settings::SettingError;
 
 use super::error;
-use crate::files::FilesError;
+use crate::files::{FilesError, Paths};
 use crate::tls::TlsError;
 
 /// The line for a certificate or key that cannot be used.
@@ -38,20 +38,28 @@ pub fn bad_places(path: &Path, cause: &dyn fmt::Display) -> SettingError {
 
 /// The line for a file that cannot be used at the start.
 #[must_use]
-pub fn bad_file(fault: &FilesError) -> SettingError {
-    let (setting, problem, fix) = match fault {
-        FilesError::Keyring(e) => (
+pub fn bad_file(fault: &FilesError, paths: Paths<'_>) -> SettingError {
+    match fault {
+        FilesError::Keyring(cause) => SettingError::in_file(
             "--keyring",
-            e.to_string(),
+            paths.keyring,
+            cause,
             "make one with `keys init`, and give its data keyring",
         ),
-        FilesError::ApiKeyring(e) => (
+        FilesError::ApiKeyring(cause) => SettingError::in_file(
             "--api-keyring",
-            e.to_string(),
+            paths.api_keyring,
+            cause,
             "make one with `keys init`, and give its API keyring",
         ),
-        FilesError::Fleet(e) => ("--fleet", e.to_string(), "correct the fleet file"),
-        FilesError::ApiKeys(e) => ("--api-keys", e.to_string(), "correct the file of API keys"),
-    };
-    error(setting, problem, fix)
+        FilesError::Fleet(cause) => {
+            SettingError::in_file("--fleet", paths.fleet, cause, "correct the fleet file")
+        }
+        FilesError::ApiKeys(cause) => SettingError::in_file(
+            "--api-keys",
+            paths.api_keys,
+            cause,
+            "correct the file of API keys",
+        ),
+    }
 }

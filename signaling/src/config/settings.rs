@@ -34,8 +34,8 @@ pub struct Settings {
     #[arg(long, env = "FIRSTHOP_CONTROL_SECRET_FILE")]
     pub(super) control_secret_file: Option<PathBuf>,
 
-    /// File with the API keys: `[[key]]` tables with name and sha256. It is read again when it changes; a key that is taken out is
-    /// revoked, with the client secrets minted with it. `key = []` alone revokes all; an empty file changes nothing.
+    /// File with the API keys: `[[key]]` tables with name and sha256, and the tenant whose calls the key reaches, when that is not its name. It
+    /// is read again when it changes; a key that is taken out is revoked, with the client secrets minted with it. `key = []` alone revokes all; an empty file changes nothing.
     #[arg(long, env = "FIRSTHOP_API_KEYS")]
     pub(super) api_keys: Option<PathBuf>,
 

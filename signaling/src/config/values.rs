@@ -8,6 +8,7 @@ use axum::http::{HeaderName, HeaderValue};
 use firsthop_service::settings::SettingError;
 use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{IngressId, Networks};
+use firsthop_shared::control_secret::CONTROL_SECRET_FIX;
 use firsthop_shared::reload::read_small_file;
 
 use super::error;
@@ -221,11 +222,11 @@ pub(super) fn control_secret(path: &Path) -> Result<ControlSecret, SettingError>
             "give a file that holds the secret on one line",
         )
     })?;
-    ControlSecret::parse(&text).ok_or_else(|| {
+    ControlSecret::parse(&text).map_err(|fault| {
         error(
             setting,
-            format!("{} holds no secret", path.display()),
-            "put one line of letters, digits and punctuation into it",
+            format!("{}: {fault}", path.display()),
+            CONTROL_SECRET_FIX,
         )
     })
 }

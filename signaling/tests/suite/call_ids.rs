@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use firsthop_shared::address::{ClusterId, KeyId, SessionId, canonical};
 use firsthop_shared::keyring::{ApiKeyring, Masters};
 use firsthop_signaling::call_id::{
-    CALL_ID_LEN_IPV4, CALL_ID_LEN_IPV6, CallIdError, CallRef, open, seal,
+    CALL_ID_LEN_IPV4, CALL_ID_LEN_IPV6, CallIdError, CallRef, Placed, Tenant, open, seal,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -44,6 +44,10 @@ fn ids_are_sealed_and_opened_as_in_the_vectors() {
             control: SocketAddr::from((ip, number(&fields["control_port"]))),
             session: SessionId(number(&fields["session"])),
             created: number(&fields["created"]),
+            placed: Placed {
+                tenant: Tenant::named(text(&fields["tenant"])),
+                secret: number(&fields["secret"]),
+            },
         };
         let id = text(&entry["id"]);
         let key = KeyId::new(number(&entry["key"])).and_then(|key| keyring.get(key));
@@ -88,13 +92,21 @@ fn calls() -> impl Strategy<Value = CallRef> {
         any::<SocketAddr>(),
         any::<u32>(),
         any::<u64>(),
+        any::<[u8; 10]>(),
+        any::<u64>(),
     )
-        .prop_map(|(cluster, control, session, created)| CallRef {
-            cluster: ClusterId(cluster),
-            control: canonical(control),
-            session: SessionId(session),
-            created,
-        })
+        .prop_map(
+            |(cluster, control, session, created, tenant, secret)| CallRef {
+                cluster: ClusterId(cluster),
+                control: canonical(control),
+                session: SessionId(session),
+                created,
+                placed: Placed {
+                    tenant: Tenant(tenant),
+                    secret,
+                },
+            },
+        )
 }
 
 fn ring() -> ApiKeyring {
@@ -131,7 +143,7 @@ proptest! {
     fn any_text_opens_or_is_refused_without_a_panic(id in "(rtc_)?\\PC{0,80}", key in 0_u16..2) {
         let ring = ring();
         prop_assert!(open(&ring, &id).is_err());
-        let sized = format!("rtc_A{}{:x<48}", if key == 0 { 'A' } else { 'B' }, id.replace(|c: char| !c.is_ascii(), ""));
-        prop_assert!(open(&ring, &sized[..54]).is_err());
+        let sized = format!("rtc_A{}{:x<72}", if key == 0 { 'A' } else { 'B' }, id.replace(|c: char| !c.is_ascii(), ""));
+        prop_assert!(open(&ring, &sized[..78]).is_err());
     }
 }

@@ -131,6 +131,7 @@ async fn minting_again_has_an_end() {
     }
     let told = told(front.call().await).await;
     assert_eq!((told.status, told.kind.as_str()), (502, "server_error"));
+    assert_eq!(told.headers["retry-after"], "2");
     assert_eq!(stub.state().asked.len(), 4);
 }
 

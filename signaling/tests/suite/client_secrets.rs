@@ -3,7 +3,7 @@
 use crate::stage::{self, KEY, OFFER, Stage, Stub, key_file, told};
 use firsthop_shared::address::{ClusterId, SessionId};
 use firsthop_shared::keyring::{ApiKeyring, Masters};
-use firsthop_signaling::call_id::{self, CallRef};
+use firsthop_signaling::call_id::{self, CallRef, Placed, Tenant};
 use firsthop_signaling::client_secret::{self, Claims, SecretError};
 use firsthop_signaling::sealed::SealError;
 use serde_json::{Map, Value, json};
@@ -230,6 +230,10 @@ async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for()
             control: stub.control,
             session: SessionId(session),
             created,
+            placed: Placed {
+                tenant: Tenant::named("dev"),
+                secret: claims.nonce,
+            },
         };
         let id = call_id::seal(keyring.active(), &call);
         format!("{CALLS}/{}", id.as_str())

@@ -62,6 +62,40 @@ async fn other_content_types_get_415_and_hear_what_is_accepted() {
 }
 
 #[tokio::test]
+async fn encoded_bodies_get_415_and_the_identity_is_none() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let send = async |path: &str, kind: &str, encoding: &str| {
+        let sent = front
+            .post(path)
+            .bearer_auth(KEY)
+            .header("content-type", kind)
+            .header("content-encoding", encoding)
+            .body(if kind == "application/json" {
+                "{}"
+            } else {
+                OFFER
+            })
+            .send();
+        sent.await.expect("a response")
+    };
+    for (path, kind) in [
+        (CALLS, "application/sdp"),
+        ("/whip/notes", "application/sdp"),
+        ("/v1/realtime/client_secrets", "application/json"),
+    ] {
+        for encoding in ["gzip", "br, identity", "deflate"] {
+            let told = told(send(path, kind, encoding).await).await;
+            assert_eq!(told.status, 415, "{path} {encoding}");
+            assert_eq!(told.code, "unsupported_content_encoding");
+            assert_eq!(told.param.as_deref(), Some("content-encoding"));
+        }
+        assert!(send(path, kind, "Identity").await.status().is_success());
+    }
+}
+
+#[tokio::test]
 async fn the_content_type_may_have_parameters_and_any_case() {
     let stage = Stage::new();
     let stub = Stub::start(&stage, &[10]).await;

@@ -17,5 +17,6 @@ mod sideband;
 mod stage;
 mod steering;
 mod support;
+mod tenants;
 mod traces;
 mod whip;

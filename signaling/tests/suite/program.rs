@@ -132,6 +132,8 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
     let stage = Stage::new();
     stage.write("empty", "\n");
     stage.write("broken", "[[key]\n");
+    stage.write("short", "0123456789abcde\n");
+    stage.write("long", &"x".repeat(600_000));
     let file = |name: &str| stage.path(name).display().to_string();
     let cases: Vec<(&'static str, Option<String>, &str)> = vec![
         ("--listen", Some("nonsense".into()), "127.0.0.1:8080"),
@@ -151,12 +153,21 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
         ("--control-secret-file", None, "transceivers"),
         ("--control-secret-file", Some(file("missing")), "missing"),
         ("--control-secret-file", Some(file("empty")), "one line"),
+        (
+            "--control-secret-file",
+            Some(file("short")),
+            "fewer than 16",
+        ),
+        ("--control-secret-file", Some(file("long")), "more than 256"),
         ("--api-keys", None, "[[key]]"),
-        ("--api-keys", Some(file("broken")), "line 1"),
+        ("--api-keys", Some(file("broken")), "broken: line 1"),
         ("--keyring", None, "keys init"),
         ("--keyring", Some(file("api.toml")), "keys init"),
+        ("--keyring", Some(file("broken")), "broken: line 1"),
         ("--api-keyring", Some(file("data.toml")), "keys init"),
+        ("--api-keyring", Some(file("broken")), "broken: line 1"),
         ("--fleet", Some(file("broken")), "correct the fleet file"),
+        ("--fleet", Some(file("broken")), "broken: "),
         ("--cluster", None, "id of this cluster"),
         ("--cluster", Some("one".into()), "from 0 to 65535"),
         ("--cluster", Some("7".into()), "not a cluster of the fleet"),

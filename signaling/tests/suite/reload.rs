@@ -2,6 +2,7 @@
 
 use crate::stage::{KEY, OFFER, Stage, Stub, key_file, told};
 use firsthop_shared::keyring::Masters;
+use firsthop_shared::reload::MISSING_POLLS;
 
 #[tokio::test]
 async fn keys_of_a_changed_file_count_from_then_on() {
@@ -48,6 +49,27 @@ async fn a_slip_in_a_file_shuts_nobody_out() {
     let text = front.door.metrics.text();
     let taken = "file_reloads_total{file=\"api-keys\"} 1\n";
     assert!(text.contains(taken), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_is_unusable_until_it_is_back() {
+    let stage = Stage::new();
+    let mut front = stage.front(&[]).await;
+    let unusable = |front: &crate::stage::Front, value: u8| {
+        let text = front.door.metrics.text();
+        let line = format!("file_unusable{{file=\"api-keys\"}} {value}\n");
+        assert!(text.contains(&line), "{line} in {text}");
+    };
+    std::fs::remove_file(stage.path("keys.toml")).expect("removed");
+    front.reload();
+    unusable(&front, 0);
+    for _ in 0..MISSING_POLLS {
+        front.reload();
+    }
+    unusable(&front, 1);
+    stage.write("keys.toml", &key_file(&[("dev", KEY)]));
+    front.reload();
+    unusable(&front, 0);
 }
 
 #[tokio::test]

@@ -119,7 +119,10 @@ impl Offer {
                 ("a=", Some(section)) => section.attributes.push(value.to_owned()),
                 ("m=", _) => {
                     if offer.sections.len() == limits::SDP_SECTIONS_MAX {
-                        return Err(OfferError::malformed("too many media sections"));
+                        return Err(OfferError::malformed(format!(
+                            "more than {} media sections (m= lines): offer audio and a data channel alone",
+                            limits::SDP_SECTIONS_MAX
+                        )));
                     }
                     offer.sections.push(Section::parse(number, value)?);
                 }
@@ -369,7 +372,10 @@ impl Offer {
 }
 
 fn not_sdp(number: usize) -> OfferError {
-    OfferError::malformed(format!("line {} is not SDP", number + 1))
+    OfferError::malformed(format!(
+        "line {} is not SDP: a line is a lower-case letter, '=' and a value without NUL",
+        number + 1
+    ))
 }
 
 #[cfg(test)]

@@ -64,7 +64,10 @@ fn the_good_offer_is_answered() {
 
 #[test]
 fn what_is_wrong_is_said() {
+    let sections = format!("v=0\r\n{}", "m=audio 9 RTP/AVP 0\r\n".repeat(33));
     let cases = [
+        (sections.as_str(), "more than 32 media sections"),
+        ("v=0\r\nX\r\n", "line 2 is not SDP: a line is"),
         ("", "begins with 'v=0'"),
         ("hello", "begins with 'v=0'"),
         ("v=0\r\ns=-\r\n", "no media section"),
