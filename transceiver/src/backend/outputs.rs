@@ -59,8 +59,9 @@ pub(super) struct Outputs {
     urgent: VecDeque<Waiting>,
     /// What the last poll gave.
     given: Vec<i16>,
-    /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
-    /// of: `session.created` comes first.)
+    /// The client knows of the outage: it is told once that there is no connection, and again when the next one is lost.
+    told: bool,
+    /// There has been a connection.
     connected: bool,
     ending: Option<(BackendEnd, Instant)>,
 }
@@ -86,6 +87,7 @@ impl Outputs {
             ordered: VecDeque::new(),
             urgent: VecDeque::new(),
             given: Vec::new(),
+            told: false,
             connected: false,
             ending: None,
         }
@@ -94,6 +96,7 @@ impl Outputs {
     /// There is a connection.
     pub(super) fn connected(&mut self) {
         self.connected = true;
+        self.told = false;
     }
 
     /// Passes an event of the server's on.
@@ -280,9 +283,14 @@ impl Outputs {
         self.finish(pieces);
         let over = expired || loss.cause == LossCause::Expired;
         if loss.retry.is_some() && !over {
-            if std::mem::take(&mut self.connected) {
+            if !std::mem::replace(&mut self.told, true) {
+                let past = if self.connected {
+                    format!("; what was said before may be lost to the {mind}")
+                } else {
+                    String::new()
+                };
                 let message = format!(
-                    "There is no connection to the {server}: {}. It is tried again; what was said before may be lost to the {mind}.",
+                    "There is no connection to the {server}: {}. It is tried again{past}.",
                     loss.cause
                 );
                 self.complain("backend_disconnected", &message);
