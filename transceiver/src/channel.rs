@@ -280,7 +280,10 @@ impl Gate {
     /// Judges a message.
     pub fn judge<'a>(&mut self, binary: bool, data: &'a [u8], now: Instant) -> Incoming<'a> {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if !self.messages.take(1, now) || !self.bytes.take(length, now) {
+        let oversize = length > limits::CHANNEL_MESSAGE_MAX;
+        // One that is too large costs as much as the largest that is not.
+        let cost = length.min(limits::CHANNEL_MESSAGE_MAX);
+        if !self.messages.take(1, now) || !self.bytes.take(cost, now) {
             self.refused += 1;
             // Told once a second at most: an answer to every message would double the flood.
             let due = self
@@ -295,6 +298,18 @@ impl Gate {
                 "invalid_request_error",
                 "rate_limit_exceeded",
                 "Too many messages on the channel; some were dropped.",
+            ));
+        }
+        if oversize {
+            self.refused += 1;
+            return Incoming::Refused(error_event(
+                &format!("r{}", self.refused),
+                "invalid_request_error",
+                "message_too_large",
+                &format!(
+                    "The message has {length} bytes, and was dropped; one may have {}.",
+                    limits::CHANNEL_MESSAGE_MAX
+                ),
             ));
         }
         // Some clients send JSON as binary messages; what counts is that it is text.
