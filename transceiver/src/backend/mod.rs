@@ -23,6 +23,7 @@ mod speech;
 mod stats;
 mod tls;
 mod translator;
+mod unreadable;
 mod upstream;
 
 pub use ahead::Glance;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::outage::is_refusal;
 use super::speech::{Effect, Speech, Truncation};
 use super::translator::{Loss, LossCause};
+use super::unreadable::Peer;
 use crate::audio::{
     BackendEnd, Ids, ItemId, Output, OutputBuffer, PlayoutEvent, client_error, event,
     output_audio_buffer, server_error,
@@ -63,6 +64,9 @@ pub(super) struct Outputs {
     told: bool,
     /// There has been a connection.
     connected: bool,
+    /// The client knows that the server says what cannot be read.
+    garbled: bool,
+    peer: Peer,
     ending: Option<(BackendEnd, Instant)>,
 }
 
@@ -89,8 +93,15 @@ impl Outputs {
             given: Vec::new(),
             told: false,
             connected: false,
+            garbled: false,
+            peer: Peer::default(),
             ending: None,
         }
+    }
+
+    /// Whom the log names when this server says what cannot be read.
+    pub(super) fn name(&mut self, peer: Peer) {
+        self.peer = peer;
     }
 
     /// There is a connection.
@@ -125,6 +136,15 @@ impl Outputs {
     pub(super) fn complain(&mut self, code: &str, message: &str) {
         let text = server_error(&mut self.ids, code, message);
         self.pass(text);
+    }
+
+    /// The server has sent what is none of its protocol: the client is told the first time, and the log is warned.
+    pub(super) fn unreadable(&mut self, sent: &str) {
+        if !std::mem::replace(&mut self.garbled, true) {
+            let message = format!("The {} sent {sent}.", self.names.server);
+            self.complain("backend_message_unreadable", &message);
+            self.peer.warn(&message);
+        }
     }
 
     /// Refuses an event of the client's, whose `event_id` is `id`.

@@ -511,6 +511,14 @@ fn a_connection_that_is_made_again() {
 }
 
 #[test]
+fn a_server_that_says_what_cannot_be_read() {
+    let lines = check("unreadable");
+    let told = of_type(&lines, "to_client", "error");
+    assert_eq!(told.len(), 1, "told once");
+    assert_eq!(told[0].1["error"]["code"], "backend_message_unreadable");
+}
+
+#[test]
 fn a_server_whose_hour_is_over() {
     let lines = check("expired");
     let (ended, why) = all(&lines, "ended")[0];
