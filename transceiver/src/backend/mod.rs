@@ -14,6 +14,7 @@ mod args;
 mod connection;
 mod dial;
 mod link;
+mod misplaced;
 mod outage;
 mod outputs;
 mod pipecat;
