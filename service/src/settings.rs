@@ -12,7 +12,12 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, ValueEnum};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::log;
 
@@ -207,7 +212,8 @@ pub enum LogFormat {
 /// The settings of the log, to be flattened into a program's own.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct Log {
-    /// What is logged: a level (error, warn, info, debug, trace), or a filter such as info,TARGET=debug.
+    /// What is logged: a level (error, warn, info, debug, trace), or a filter such as info,TARGET=debug. WebSockets are logged up to debug at
+    /// the most: trace would hold keys and all that is said.
     #[arg(
         long = "log",
         env = "FIRSTHOP_LOG",
@@ -238,6 +244,8 @@ impl Log {
                 "give error, warn, info, debug or trace, or a list of target=level",
             )
         })?;
+        let loudest = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
+        let discreet = filter_fn(is_discreet).with_max_level_hint(loudest);
         let lines = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(log::to_stderr)
@@ -246,11 +254,20 @@ impl Log {
             .with_ansi(io::stderr().is_terminal());
         log::start(self.format);
         match self.format {
-            LogFormat::Text => lines.init(),
-            LogFormat::Json => lines.json().init(),
+            LogFormat::Text => lines.finish().with(discreet).init(),
+            LogFormat::Json => lines.json().finish().with(discreet).init(),
         }
         Ok(())
     }
+}
+
+/// Targets whose trace holds what no log may: requests with the key that they show, and frames with what is said.
+const INDISCREET: [&str; 2] = ["tungstenite", "tokio_tungstenite"];
+
+/// Whether this may be logged, whatever the filter asks for.
+fn is_discreet(event: &Metadata<'_>) -> bool {
+    let from = event.target().split("::").next().unwrap_or_default();
+    *event.level() != Level::TRACE || !INDISCREET.contains(&from)
 }
 
 /// The filter that was asked for, with the levels of targets that it does not name.
@@ -360,6 +377,42 @@ mod tests {
             error.starts_with("--log: 'info,x=chatty' is no filter"),
             "{error}"
         );
+    }
+
+    /// This test runs itself, as a program that is asked to log everything.
+    #[test]
+    fn websockets_are_never_traced_whatever_the_filter_asks_for() {
+        const CHILD: &str = "FIRSTHOP_TEST_DISCREET";
+        if std::env::var_os(CHILD).is_some() {
+            let log = Log {
+                filter: "trace,tungstenite=trace,tungstenite::handshake::client=trace".to_owned(),
+                format: LogFormat::Json,
+            };
+            log.start(&[]).expect("a log");
+            ::log::trace!(target: "tungstenite::handshake::client", "a secret request");
+            ::log::trace!(target: "tungstenite::protocol", "a secret frame");
+            tracing::trace!(target: "tokio_tungstenite", "a secret message");
+            ::log::debug!(target: "tungstenite::protocol", "of tungstenite, debug");
+            ::log::trace!(target: "another", "of another, trace");
+            tracing::trace!(target: "tungstenite_of_theirs", "of a third, trace");
+            std::process::exit(7);
+        }
+        let child = std::process::Command::new(std::env::current_exe().expect("this"))
+            .args(["--exact", "--nocapture", "--test-threads=1"])
+            .arg("settings::tests::websockets_are_never_traced_whatever_the_filter_asks_for")
+            .env(CHILD, "1")
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8(child.stderr).expect("text");
+        assert_eq!(child.status.code(), Some(7), "{said}");
+        assert!(!said.contains("secret"), "{said}");
+        for other in [
+            "of tungstenite, debug",
+            "of another, trace",
+            "of a third, trace",
+        ] {
+            assert!(said.contains(other), "{other}: {said}");
+        }
     }
 
     #[test]

@@ -36,10 +36,18 @@ pub struct Channel {
     /// There has been one, or it has been waited for long enough.
     settled: bool,
     /// The first event of the session, once it has left the queue: `session.created`.
-    first: Option<String>,
+    first: Option<First>,
     blocked: Option<Blocked>,
     stalled: bool,
     gate: Gate,
+}
+
+/// What a channel begins with that opens late.
+#[derive(Debug)]
+struct First {
+    event: String,
+    /// It tells of something that went wrong before there was a session, and makes room for what comes next.
+    error: bool,
 }
 
 /// The engine has no room for the next event.
@@ -110,13 +118,16 @@ impl Channel {
         }
         self.settled = true;
         self.took();
-        self.first.clone()
+        self.first.as_ref().map(|first| first.event.clone())
     }
 
-    /// An event of the session left the queue, for whatever channel or none; the first is kept.
+    /// An event of the session left the queue, for whatever channel or none; the first that is no error is kept, or else the last error.
     pub fn left(&mut self, event: &str) {
-        if self.first.is_none() {
-            self.first = Some(event.to_owned());
+        if self.first.as_ref().is_none_or(|first| first.error) {
+            self.first = Some(First {
+                event: event.to_owned(),
+                error: is_error(event),
+            });
         }
     }
 
@@ -269,7 +280,10 @@ impl Gate {
     /// Judges a message.
     pub fn judge<'a>(&mut self, binary: bool, data: &'a [u8], now: Instant) -> Incoming<'a> {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if !self.messages.take(1, now) || !self.bytes.take(length, now) {
+        let oversize = length > limits::CHANNEL_MESSAGE_MAX;
+        // One that is too large costs as much as the largest that is not.
+        let cost = length.min(limits::CHANNEL_MESSAGE_MAX);
+        if !self.messages.take(1, now) || !self.bytes.take(cost, now) {
             self.refused += 1;
             // Told once a second at most: an answer to every message would double the flood.
             let due = self
@@ -284,6 +298,18 @@ impl Gate {
                 "invalid_request_error",
                 "rate_limit_exceeded",
                 "Too many messages on the channel; some were dropped.",
+            ));
+        }
+        if oversize {
+            self.refused += 1;
+            return Incoming::Refused(error_event(
+                &format!("r{}", self.refused),
+                "invalid_request_error",
+                "message_too_large",
+                &format!(
+                    "The message has {length} bytes, and was dropped; one may have {}.",
+                    limits::CHANNEL_MESSAGE_MAX
+                ),
             ));
         }
         // Some clients send JSON as binary messages; what counts is that it is text.
@@ -325,6 +351,10 @@ fn without_audio(event: &str) -> Option<String> {
     Some(event.to_string())
 }
 
+fn is_error(event: &str) -> bool {
+    serde_json::from_str::<Value>(event).is_ok_and(|event| event["type"] == "error")
+}
+
 /// An `error` event of the Realtime API. The channel's own ids end in `name`, and never meet the backend's random ones.
 fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
     json!({
@@ -362,6 +392,40 @@ mod tests {
         assert!(channel.blocked(998, after(4 * stall)));
         channel.took();
         assert!(!channel.stalled);
+    }
+
+    #[test]
+    fn what_a_late_channel_begins_with_is_the_session_and_no_error_before_it() {
+        let error = error_event("t", "server_error", "backend_disconnected", "Not yet.");
+        let created = r#"{"type":"session.created"}"#;
+        let mut channel = Channel::new(Some(65_536), Instant::now());
+        let mut rtc = str0m::RtcConfig::new()
+            .set_crypto_provider(
+                crate::dtls::Identity::process()
+                    .expect("an identity")
+                    .provider(),
+            )
+            .build(Instant::now());
+        let mut open = |channel: &mut Channel, label: &str| {
+            let config = str0m::channel::ChannelConfig {
+                label: label.to_owned(),
+                ..Default::default()
+            };
+            let id = rtc.direct_api().create_data_channel(config);
+            channel.opened(id, label)
+        };
+        assert_eq!(open(&mut channel, "other"), None);
+        channel.left(&error);
+        assert_eq!(open(&mut channel, LABEL), Some(error));
+        let mut channel = Channel::new(Some(65_536), Instant::now());
+        for event in [
+            error_event("t", "a", "b", "c").as_str(),
+            created,
+            r#"{"type":"after"}"#,
+        ] {
+            channel.left(event);
+        }
+        assert_eq!(open(&mut channel, LABEL).as_deref(), Some(created));
     }
 
     #[test]

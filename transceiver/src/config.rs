@@ -209,6 +209,17 @@ impl Config {
                 format!("choose {MTU_MIN} to {MTU_MAX}"),
             ));
         }
+        // To a loopback address comes what is sent from one alone.
+        let trunk = args.trunk.ip();
+        if trunk.is_loopback() && !networks.contains(trunk) {
+            return Err(SettingError::new(
+                "--internal-networks",
+                format!(
+                    "the trunk's address {trunk} is outside of them, and only relays of this machine reach a loopback address"
+                ),
+                "name a network that holds it, or give --trunk an address that relays reach",
+            ));
+        }
         let workers = match args.workers {
             Some(workers) => workers,
             None => std::thread::available_parallelism().map_or(1, usize::from),
@@ -343,7 +354,15 @@ mod tests {
     #[test]
     fn a_bad_value_is_named_in_one_line_with_the_fix() {
         let folder = Folder::new("bad");
-        let cases: [(&[&str], &str); 8] = [
+        let cases: [(&[&str], &str); 9] = [
+            (
+                &["--internal-networks", "10.0.0.0/8"],
+                "--internal-networks: the trunk's address 127.0.0.1 is outside of them",
+            ),
+            (
+                &["--trunk", "[::1]:5000"],
+                "--internal-networks: the trunk's address ::1 is outside of them",
+            ),
             (
                 &["--trunk", "0.0.0.0:5000"],
                 "--owner: relays cannot send to 0.0.0.0:5000",

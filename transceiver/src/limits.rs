@@ -56,6 +56,10 @@ pub const UNANNOUNCED_SSRCS: usize = 4;
 /// The largest message that a client may send on the channel, in bytes: what Chrome accepts itself.
 pub const CHANNEL_MESSAGE_MAX: u32 = 256 * 1_024;
 
+/// The largest message that the engine takes from a client, in bytes: more than is announced, because one above this ends the association, and
+/// with it the call, without a word. As much as the engine holds of unfinished messages anyway.
+pub const CHANNEL_TAKEN_MAX: u32 = 1_024 * 1_024;
+
 /// What a client may receive when its offer does not say, in bytes (RFC 8841 section 6.1).
 pub const CHANNEL_REMOTE_MESSAGE_DEFAULT: usize = 64 * 1_024;
 
@@ -291,6 +295,7 @@ const _: () = {
             < CHANNEL_STALL.as_secs()
     );
     assert!(CHANNEL_SEND_MAX <= CHANNEL_BUFFER);
+    assert!(CHANNEL_MESSAGE_MAX < CHANNEL_TAKEN_MAX);
     // A message is never larger than what the queue takes, and what a client may send is.
     assert!(
         BACKEND_MESSAGE_MAX + BACKEND_EVENT_COST <= BACKEND_BYTES_WAITING

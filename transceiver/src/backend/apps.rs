@@ -24,6 +24,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Uri, header};
 
 use super::connection::Target;
+use super::misplaced::misplaced;
 use super::pipecat::Rate;
 use super::realtime::Format;
 use crate::audio::Codec;
@@ -436,27 +437,6 @@ impl AppsReloader {
     }
 }
 
-/// A setting that this kind of backend does not have: its name, and what to do.
-pub(super) fn misplaced(
-    kind: Kind,
-    format: Option<Format>,
-    rate: Option<Rate>,
-) -> Option<(&'static str, &'static str)> {
-    if rate.is_some() && kind != Kind::Pipecat {
-        return Some((
-            "rate",
-            "only a Pipecat bot is sent sound at a rate of its own; leave it out",
-        ));
-    }
-    if format.is_some() && kind == Kind::Pipecat {
-        return Some((
-            "format",
-            "a Pipecat bot takes PCM alone; leave it out, and give rate instead",
-        ));
-    }
-    None
-}
-
 fn check(name: &str, entry: &Entry) -> Result<(), AppError> {
     app(name, entry, None).map(|_| ())
 }
@@ -478,7 +458,12 @@ fn app(name: &str, entry: &Entry, key: Option<Secret>) -> Result<App, AppError> 
             Some(parse_url(text).map_err(|problem| AppError::setting(setting("url"), problem))?)
         }
     };
-    if let Some((field, problem)) = misplaced(entry.backend, entry.format, entry.rate) {
+    if let Some((field, problem)) = misplaced(
+        entry.backend,
+        entry.format,
+        entry.rate,
+        entry.model.as_deref(),
+    ) {
         return Err(AppError::setting(setting(field), problem));
     }
     Ok(App {

@@ -7,7 +7,8 @@ use clap::Args;
 use firsthop_service::settings::SettingError;
 use tokio_rustls::rustls::ClientConfig;
 
-use super::apps::{App, Apps, AppsReloader, Auth, Kind, Secret, misplaced, parse_url};
+use super::apps::{App, Apps, AppsReloader, Auth, Kind, Secret, parse_url};
+use super::misplaced::misplaced;
 use super::tls::{self, Roots};
 use super::{Format, Rate};
 
@@ -99,11 +100,15 @@ impl BackendConfig {
             }
             _ => {}
         }
-        if let Some((field, problem)) =
-            misplaced(args.backend, args.backend_format, args.backend_rate)
-        {
+        if let Some((field, problem)) = misplaced(
+            args.backend,
+            args.backend_format,
+            args.backend_rate,
+            args.backend_model.as_deref(),
+        ) {
             let setting = match field {
                 "rate" => "--backend-rate",
+                "model" => "--backend-model",
                 _ => "--backend-format",
             };
             return Err(told(setting, problem));
@@ -185,7 +190,24 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 10] = [
+        let cases: [(&[&str], Option<&str>, &str); 12] = [
+            (
+                &[
+                    "--backend",
+                    "pipecat",
+                    "--backend-url",
+                    "ws://x",
+                    "--backend-model",
+                    "m",
+                ],
+                None,
+                "--backend-model: a Pipecat bot has its model in its own pipeline",
+            ),
+            (
+                &["--backend-model", "m"],
+                None,
+                "--backend-model: an echo has no model",
+            ),
             (&["--backend", "pipecat"], None, "--backend-url: is missing"),
             (
                 &[

@@ -11,10 +11,11 @@ use tokio_rustls::rustls::ClientConfig;
 use super::apps::{App, Apps, Kind};
 use super::connection::{self, Target};
 use super::link::{Linked, Waker};
-use super::outage::Outages;
+use super::outage::{self, Outages};
 use super::pipecat::{Pipecat, PipecatSettings};
 use super::realtime::{Format, Realtime, RealtimeSettings, merge};
 use super::stats::BackendStats;
+use super::unreadable::Peer;
 use crate::audio::{Backend, Codec, Echo, PlayoutSettings};
 
 /// What a call says of the backend that it wants.
@@ -107,10 +108,12 @@ impl Backends for Dialer {
         let asked = config.and_then(|config| config.get("model")?.as_str());
         let backend: Box<dyn Backend> = match (app.kind, app.target(asked, &self.tls)) {
             (Kind::Realtime, Some(target)) => {
-                Box::new(self.dial(wanted, realtime(app, config, wanted), target, now))
+                let protocol = realtime(app, config, wanted).named(peer(wanted, &target));
+                Box::new(self.dial(wanted, protocol, target, now))
             }
             (Kind::Pipecat, Some(target)) => {
-                Box::new(self.dial(wanted, pipecat(app, config, wanted), target, now))
+                let protocol = pipecat(app, config, wanted).named(peer(wanted, &target));
+                Box::new(self.dial(wanted, protocol, target, now))
             }
             (Kind::Echo, _) | (_, None) => return Opened::echo(wanted.seed),
         };
@@ -138,6 +141,13 @@ impl Dialer {
             drop(alive);
         });
         linked
+    }
+}
+
+fn peer(wanted: Wanted<'_>, target: &Target) -> Peer {
+    Peer {
+        session: wanted.session.0,
+        server: outage::name(&target.url),
     }
 }
 

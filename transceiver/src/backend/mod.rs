@@ -14,6 +14,7 @@ mod args;
 mod connection;
 mod dial;
 mod link;
+mod misplaced;
 mod outage;
 mod outputs;
 mod pipecat;
@@ -23,6 +24,7 @@ mod speech;
 mod stats;
 mod tls;
 mod translator;
+mod unreadable;
 mod upstream;
 
 pub use ahead::Glance;

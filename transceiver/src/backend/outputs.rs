@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::outage::is_refusal;
 use super::speech::{Effect, Speech, Truncation};
 use super::translator::{Loss, LossCause};
+use super::unreadable::Peer;
 use crate::audio::{
     BackendEnd, Ids, ItemId, Output, OutputBuffer, PlayoutEvent, client_error, event,
     output_audio_buffer, server_error,
@@ -61,9 +62,13 @@ pub(super) struct Outputs {
     clears: usize,
     /// What the last poll gave.
     given: Vec<i16>,
-    /// There has been a connection, and the client does not know yet that it is lost. (Before the first one there is no session to speak
-    /// of: `session.created` comes first.)
+    /// The client knows of the outage: it is told once that there is no connection, and again when the next one is lost.
+    told: bool,
+    /// There has been a connection.
     connected: bool,
+    /// The client knows that the server says what cannot be read.
+    garbled: bool,
+    peer: Peer,
     ending: Option<(BackendEnd, Instant)>,
 }
 
@@ -91,14 +96,23 @@ impl Outputs {
             urgent: VecDeque::new(),
             clears: 0,
             given: Vec::new(),
+            told: false,
             connected: false,
+            garbled: false,
+            peer: Peer::default(),
             ending: None,
         }
+    }
+
+    /// Whom the log names when this server says what cannot be read.
+    pub(super) fn name(&mut self, peer: Peer) {
+        self.peer = peer;
     }
 
     /// There is a connection.
     pub(super) fn connected(&mut self) {
         self.connected = true;
+        self.told = false;
     }
 
     /// Passes an event of the server's on.
@@ -127,6 +141,15 @@ impl Outputs {
     pub(super) fn complain(&mut self, code: &str, message: &str) {
         let text = server_error(&mut self.ids, code, message);
         self.pass(text);
+    }
+
+    /// The server has sent what is none of its protocol: the client is told the first time, and the log is warned.
+    pub(super) fn unreadable(&mut self, sent: &str) {
+        if !std::mem::replace(&mut self.garbled, true) {
+            let message = format!("The {} sent {sent}.", self.names.server);
+            self.complain("backend_message_unreadable", &message);
+            self.peer.warn(&message);
+        }
     }
 
     /// Refuses an event of the client's, whose `event_id` is `id`.
@@ -287,9 +310,14 @@ impl Outputs {
         self.finish(pieces);
         let over = expired || loss.cause == LossCause::Expired;
         if loss.retry.is_some() && !over {
-            if std::mem::take(&mut self.connected) {
+            if !std::mem::replace(&mut self.told, true) {
+                let past = if self.connected {
+                    format!("; what was said before may be lost to the {mind}")
+                } else {
+                    String::new()
+                };
                 let message = format!(
-                    "There is no connection to the {server}: {}. It is tried again; what was said before may be lost to the {mind}.",
+                    "There is no connection to the {server}: {}. It is tried again{past}.",
                     loss.cause
                 );
                 self.complain("backend_disconnected", &message);

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use super::offer::{Offer, OfferError};
 use super::section::{Role, Section, all};
+use crate::limits;
 
 /// What the answer says beside what the engine negotiated.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,9 @@ pub struct AnswerParts<'a> {
     /// Version of the `o=` line; grows with each answer.
     pub version: u64,
 }
+
+/// What a client may send in one message on the channel.
+const MESSAGE_MAX: &str = "a=max-message-size:";
 
 /// Host candidates of one component: type preference 126 (RFC 8445 section 5.1.2.2).
 const HOST_PREFERENCE: u32 = 126;
@@ -78,7 +82,12 @@ pub fn compose(offer: &Offer, engine: &str, parts: &AnswerParts<'_>) -> Result<S
             |line: &&&str| sends || !["a=msid:", "a=ssrc"].iter().any(|p| line.starts_with(p));
         let negotiated = lines.iter().skip(1).filter(|line| is_negotiated(line));
         for line in negotiated.filter(mine) {
-            let _ = write!(out, "{line}\r\n");
+            if line.starts_with(MESSAGE_MAX) {
+                // The engine takes more, so that what is too large is refused and does not end the call.
+                let _ = write!(out, "{MESSAGE_MAX}{}\r\n", limits::CHANNEL_MESSAGE_MAX);
+            } else {
+                let _ = write!(out, "{line}\r\n");
+            }
         }
     }
     Ok(out)

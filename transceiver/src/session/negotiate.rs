@@ -53,7 +53,7 @@ impl Session {
             .clear_extension_map()
             .set_extension(1, str0m::rtp::Extension::AudioLevel)
             .set_extension(4, str0m::rtp::Extension::RtpMid)
-            .set_sctp_max_message_size(limits::CHANNEL_MESSAGE_MAX)
+            .set_sctp_max_message_size(limits::CHANNEL_TAKEN_MAX)
             .set_sctp_max_buffered_amount(limits::CHANNEL_BUFFER)
             .set_stats_interval(Some(limits::STATS_INTERVAL));
         if let Some(pt) = offer.payload_type() {

@@ -146,6 +146,50 @@ fn a_few_large_messages_are_cut_like_many_small_ones() {
 }
 
 #[test]
+fn a_message_above_what_is_announced_is_refused_and_the_call_goes_on() {
+    let now = Instant::now();
+    let client = Client::heedless(now);
+    let ingresses = two_ingresses();
+    let mut call = Call::of(
+        35,
+        client,
+        true,
+        &ingresses,
+        limits::SESSION_MAX,
+        |offer| offer,
+        now,
+    );
+    call.until(secs(5), |call| !call.client.heard.events.is_empty());
+    let announced = format!("a=max-message-size:{}\r\n", limits::CHANNEL_MESSAGE_MAX);
+    assert!(call.answer.contains(&announced), "{}", call.answer);
+    let text = |length: usize| {
+        let empty = r#"{"type":"none.of.ours","x":""}"#;
+        empty.replace(
+            ":\"\"",
+            &format!(":\"{}\"", "x".repeat(length - empty.len())),
+        )
+    };
+    let largest = limits::CHANNEL_MESSAGE_MAX as usize;
+    for (n, length) in [largest, largest + 1, 600_000, 1_000_000]
+        .into_iter()
+        .enumerate()
+    {
+        // What was sent before is paid for.
+        call.run(secs(10));
+        call.say(&text(length));
+        call.until(secs(20), |call| call.client.heard.events.len() == n + 2);
+        let (_, told) = call.client.heard.events.last().expect("an event");
+        assert_eq!(
+            told.contains("message_too_large"),
+            length > largest,
+            "{told}"
+        );
+    }
+    assert_eq!(call.session.state(), State::Live);
+    assert_eq!(call.out.drops[Reason::ChannelMessage], 3);
+}
+
+#[test]
 fn the_right_channel_begins_with_the_session_although_another_opened_first() {
     let now = Instant::now();
     let mut client = Client::new(now);

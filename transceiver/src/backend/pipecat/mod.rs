@@ -25,6 +25,7 @@ use super::outputs::{Names, Outputs, Refusal};
 use super::realtime::merge;
 use super::speech::Truncation;
 use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
+use super::unreadable::Peer;
 use super::upstream::Upstream;
 use crate::audio::{FRAME, Input, Output, QueueState, SAMPLE_RATE, event};
 use crate::limits;
@@ -39,6 +40,13 @@ const NAMES: Names = Names {
 
 /// What a bot cannot do.
 const UNSUPPORTED: &str = "The bot behind this session cannot do this. It takes messages of text by conversation.item.create, response.cancel, and messages of its own types.";
+
+/// What a bot sends that has another serializer.
+const TEXT: &str = "a text message, and Pipecat's frames are binary: have its transport use ProtobufFrameSerializer";
+/// What a bot sends that speaks another protocol, or another version of it.
+const NO_FRAME: &str = "a binary message that is none of Pipecat's frames: have its transport use ProtobufFrameSerializer";
+/// What a bot sends whose messages are not RTVI's, nor any other JSON.
+const NO_JSON: &str = "a message frame whose data is not JSON";
 
 /// How a client's words are signed.
 const USER: &str = "user";
@@ -107,6 +115,12 @@ impl Pipecat {
             latency: None,
             counters: TranslatorCounters::default(),
         }
+    }
+
+    /// Names this session and its server, for the log.
+    pub(super) fn named(mut self, peer: Peer) -> Self {
+        self.outputs.name(peer);
+        self
     }
 
     fn hear(&mut self, pcm: &[i16]) {
@@ -209,10 +223,14 @@ impl Pipecat {
         }
     }
 
+    fn unreadable(&mut self, sent: &str) {
+        self.counters.malformed += 1;
+        self.outputs.unreadable(sent);
+    }
+
     fn frame(&mut self, bytes: &[u8], came: Instant, now: Instant) {
         let Some(frame) = wire::read(bytes) else {
-            self.counters.malformed += 1;
-            return;
+            return self.unreadable(NO_FRAME);
         };
         match frame.frame {
             Some(Kind::Audio(audio)) => self.audio(&audio, came, now),
@@ -313,8 +331,7 @@ impl Pipecat {
 
     fn message(&mut self, data: String, came: Instant, now: Instant) {
         let Ok(message) = serde_json::from_str::<Value>(&data) else {
-            self.counters.malformed += 1;
-            return;
+            return self.unreadable(NO_JSON);
         };
         let meaning = rtvi::read(&message);
         if let Meaning::Error(why) = meaning {
@@ -414,7 +431,7 @@ impl Translator for Pipecat {
         match event {
             FromServer::Connected => self.open(),
             FromServer::Message(Message::Binary(bytes)) => self.frame(&bytes, came, now),
-            FromServer::Message(Message::Text(_)) => self.counters.malformed += 1,
+            FromServer::Message(Message::Text(_)) => self.unreadable(TEXT),
             FromServer::Lost(loss) => self.lost(&loss, now),
         }
     }

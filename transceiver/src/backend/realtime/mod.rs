@@ -23,6 +23,7 @@ use super::ahead::Glance;
 use super::outputs::{Names, Outputs, Refusal};
 use super::speech::Truncation;
 use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
+use super::unreadable::Peer;
 use super::upstream::Upstream;
 use crate::audio::{Format as Form, Input, ItemId, Law, Output, QueueState};
 use crate::limits;
@@ -113,6 +114,12 @@ impl Realtime {
         }
     }
 
+    /// Names this session and its server, for the log.
+    pub(super) fn named(mut self, peer: Peer) -> Self {
+        self.outputs.name(peer);
+        self
+    }
+
     fn hear(&mut self, pcm: &[i16]) {
         let packer = &mut self.packer;
         self.up.hear(pcm, |piece| {
@@ -185,14 +192,18 @@ impl Realtime {
         }
     }
 
+    fn unreadable(&mut self) {
+        self.counters.malformed += 1;
+        self.outputs.unreadable(
+            "a message that is no event of the Realtime API, a JSON object with a type",
+        );
+    }
+
     fn message(&mut self, text: String, came: Instant) {
         let (meaning, renamed) = match event::read(&text) {
             Some(Event::Audio(delta)) => return self.audio(&delta, came),
             Some(Event::Told(meaning, renamed)) => (meaning, renamed),
-            None => {
-                self.counters.malformed += 1;
-                return;
-            }
+            None => return self.unreadable(),
         };
         self.outputs.pass(renamed.unwrap_or(text));
         let mut beta = false;
@@ -337,7 +348,7 @@ impl Translator for Realtime {
             // Some servers send their JSON as binary messages.
             FromServer::Message(Message::Binary(bytes)) => match String::from_utf8(bytes) {
                 Ok(text) => self.message(text, came),
-                Err(_) => self.counters.malformed += 1,
+                Err(_) => self.unreadable(),
             },
             FromServer::Lost(loss) => self.lost(&loss, now),
         }

@@ -368,6 +368,38 @@ fn a_connection_that_is_made_again_and_one_that_is_not() {
     assert_eq!(lines.iter().filter(|l| l.get("ended").is_some()).count(), 1);
 }
 
+#[test]
+fn of_messages_that_cannot_be_read_the_client_is_told_once_and_why() {
+    let not_json = || wire::write(Kind::Message(wire::Note { data: "{".into() }));
+    for (message, expected) in [
+        (Message::Text("hello".to_owned()), "a text message"),
+        (
+            Message::Binary(b"hello".to_vec()),
+            "none of Pipecat's frames",
+        ),
+        (Message::Binary(not_json()), "not JSON"),
+    ] {
+        let mut stage = Stage::new(&json!({}));
+        stage.tell(FromServer::Connected);
+        for _ in 0..3 {
+            stage.tell(FromServer::Message(message.clone()));
+        }
+        let told: Vec<_> = of_type(&stage.out, "error");
+        assert_eq!(told.len(), 1, "{expected}");
+        let error = &told[0].1["error"];
+        assert_eq!(error["code"], "backend_message_unreadable");
+        let text = error["message"].as_str().expect("a message");
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(stage.pipecat.counters().malformed, 3);
+        // What can be read is still told.
+        stage.frame(Kind::Text(wire::Text {
+            text: "Hi.".into(),
+            ..Default::default()
+        }));
+        assert_eq!(of_type(&stage.out, "response.created").len(), 1);
+    }
+}
+
 fn kind() -> impl Strategy<Value = Kind> {
     let data = prop_oneof![
         Just(r#"{"label":"rtvi-ai","type":"bot-stopped-speaking"}"#.to_owned()),

@@ -505,8 +505,17 @@ fn a_connection_that_is_made_again() {
         "the client's word outlives the connection"
     );
     let lost = of_type(&lines, "to_client", "error");
-    assert_eq!(lost.len(), 1);
+    // Before the first connection and after it, each once, however many attempts fail.
+    assert_eq!(lost.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 600]);
     assert!(of_type(&lines, "to_server", "conversation.item.truncate").is_empty());
+}
+
+#[test]
+fn a_server_that_says_what_cannot_be_read() {
+    let lines = check("unreadable");
+    let told = of_type(&lines, "to_client", "error");
+    assert_eq!(told.len(), 1, "told once");
+    assert_eq!(told[0].1["error"]["code"], "backend_message_unreadable");
 }
 
 #[test]

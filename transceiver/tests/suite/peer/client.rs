@@ -73,6 +73,7 @@ pub(crate) struct Client {
     pub(crate) direction: Direction,
     /// Does as libwebrtc does: begins SCTP whatever its part in DTLS is, and has the offer that it is known by.
     libwebrtc: bool,
+    heedless: bool,
 }
 
 /// Has an offer of str0m's say what those of libwebrtc alone do.
@@ -105,12 +106,12 @@ impl Client {
 
     /// A client that offers this codec and no other.
     pub(crate) fn with_codec(now: Instant, codec: Codec) -> Self {
-        Self::made(now, codec, false)
+        Self::made(now, codec, false, false)
     }
 
     /// A client whose offer has the handshake of SCTP in it (draft-hancke-tsvwg-snap).
     pub(crate) fn with_snap(now: Instant) -> Self {
-        Self::made(now, Codec::Opus, true)
+        Self::made(now, Codec::Opus, true, false)
     }
 
     /// A client that does as a browser does.
@@ -121,7 +122,12 @@ impl Client {
         }
     }
 
-    fn made(now: Instant, codec: Codec, snap: bool) -> Self {
+    /// A client that sends messages of any size, whatever it is told of them.
+    pub(crate) fn heedless(now: Instant) -> Self {
+        Self::made(now, Codec::Opus, false, true)
+    }
+
+    fn made(now: Instant, codec: Codec, snap: bool, heedless: bool) -> Self {
         let identity = Identity::process().expect("an identity");
         let local = addr("192.168.1.5:40000");
         let mut config = RtcConfig::new()
@@ -129,6 +135,9 @@ impl Client {
             .set_rtp_mode(true)
             .set_snap_enabled(snap)
             .clear_codecs();
+        if heedless {
+            config = config.set_sctp_max_buffered_amount(4 * 1_024 * 1_024);
+        }
         let codecs = config.codec_config();
         match codec {
             Codec::Opus => codecs.enable_opus(true, false),
@@ -157,6 +166,7 @@ impl Client {
             decoder: Decoder::new(codec).expect("a decoder"),
             direction: Direction::SendRecv,
             libwebrtc: false,
+            heedless,
         }
     }
 
@@ -187,6 +197,12 @@ impl Client {
                 "t=0 0\r\n",
                 &format!("t=0 0\r\na=group:BUNDLE {}\r\n", mids(answer)),
                 1,
+            );
+        }
+        if self.heedless {
+            text = text.replace(
+                "a=max-message-size:",
+                "a=max-message-size:1073741823\r\na=x-told:",
             );
         }
         if self.libwebrtc && self.channel.is_some() {
