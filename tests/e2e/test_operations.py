@@ -1,9 +1,11 @@
 """Somebody follows the operations guide through an upgrade, a key rotation and a drain, and no call notices."""
 
+import os
 import re
 import shutil
 import signal
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,10 @@ PROCEDURES = frozenset(
     ["conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "new-region", "add-region"]
     + ["rotate-functions", "rotate-add", "rotate-activate", "rotate-remove"]
 )
+
+
+#: What a program says of its keyrings.
+PAGE = 'firsthop_x_keyring_keys{{file="keyring"}} {data}\nfirsthop_x_keyring_keys{{file="api-keyring"}} {api}\n'
 
 
 class Site(Stack):
@@ -236,6 +242,38 @@ def test_the_guide_names_units_and_files_that_an_installation_makes() -> None:
     settings = "".join(path.read_text() for path in (installed / "settings").iterdir())
     for name in ("data.toml", "api.toml", "fleet.toml"):
         assert f"/etc/firsthop/{name}" in settings, name
+
+
+@pytest.mark.parametrize(
+    ("pages", "lags"),
+    [
+        ([(2, 2), (2, 2)], None),
+        ([(2, 2), (1, 2)], 1),
+        # Signaling has two keyrings, and call ids are made with the other one.
+        ([(2, 2), (2, 1)], 1),
+        ([(2, 2), None, (2, 2)], 1),
+        ([(12, 12)], 0),
+    ],
+)
+def test_a_rotation_names_the_program_that_lags(
+    pages: list[tuple[int, int] | None], lags: int | None, tmp_path: Path
+) -> None:
+    urls = []
+    for number, keys in enumerate(pages):
+        file = tmp_path / f"{number}.txt"
+        urls.append(f"file://{file}")
+        if keys is not None:
+            file.write_text(PAGE.format(data=keys[0], api=keys[1]))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{blocks()['rotate-functions']}\neverywhere keyring_keys 2"],
+        env={**os.environ, "METRICS": " ".join(urls), "PATIENCE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (0 if lags is None else 1), done.stderr
+    named = [number for number, url in enumerate(urls) if f"{url}: no keyring_keys of 2" in done.stderr]
+    assert named == ([] if lags is None else [lags]), done.stderr
 
 
 def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
