@@ -75,6 +75,7 @@ def test_what_a_site_sets_is_everywhere_it_belongs(overlay: str) -> None:
     }
     # What no program reads is in a field of an object.
     for key, value in settings.items():
+        assert value, f"{key} is empty"
         others = [one for one in objects if one["kind"] != "ConfigMap"]
         assert key in used or re.split("[,:]", value)[0] in str(others), f"{key} is set and never used"
 
