@@ -257,7 +257,7 @@ def test_pods_are_found_by_their_annotations(tmp_path: Path) -> None:
     ]
     (tmp_path / "pods.json").write_text(json.dumps([{"targets": [at], "labels": labels} for at, labels in pods]))
     (job,) = yaml.safe_load((OBSERVABILITY / "scrape-pods.yaml").read_text())["scrape_configs"]
-    assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["firsthop"]}}]
     job["file_sd_configs"] = [{"files": [str(tmp_path / "pods.json")]}]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
     found = json.loads(

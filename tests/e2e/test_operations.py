@@ -1,8 +1,11 @@
 """Somebody follows the operations guide through an upgrade, a key rotation and a drain, and no call notices."""
 
+import os
 import re
 import shutil
 import signal
+import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from firsthop.waiting import until
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 RELAY, FIRST, SECOND, SIGNALING, OTHER = (f"127.0.0.{number}" for number in range(10, 15))
+#: Where clients reach the relay of another region.
+OTHER_PUBLIC = "203.0.113.20"
 MODEL_PORT = 9_000
 CALLS = 6
 
@@ -31,9 +36,13 @@ HEAL_SECONDS = 60.0
 
 #: What the guide's blocks are for; each runs in one of the tests.
 PROCEDURES = frozenset(
-    ["conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "add-region"]
+    ["conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "new-region", "add-region"]
     + ["rotate-functions", "rotate-add", "rotate-activate", "rotate-remove"]
 )
+
+
+#: What a program says of its keyrings.
+PAGE = 'firsthop_x_keyring_keys{{file="keyring"}} {data}\nfirsthop_x_keyring_keys{{file="api-keyring"}} {api}\n'
 
 
 class Site(Stack):
@@ -81,6 +90,7 @@ class Site(Stack):
             "TRANSCEIVER": FIRST,
             "HOSTS": f"{RELAY} {FIRST} {SECOND} {SIGNALING}",
             "SIGNALINGS": SIGNALING,
+            "NEW": OTHER,
             "METRICS": " ".join(f"{page}/metrics" for page in pages),
         }
         self.desk = Desk(bed.server, directory, binaries, self.supervisor, variables)
@@ -108,18 +118,30 @@ class Site(Stack):
             self.supervisor.start(host, f"firsthop-{unit}").wait_for_line(says_ready, READY_SECONDS)
         until("signaling knows both transceivers", lambda: self.standing("ready") == 2, READY_SECONDS)
 
+    def draft_other_region(self) -> None:
+        """Writes what step 2 of the guide has added to the fleet file, and installs that region's machine."""
+        fleet = (self.desk.directory / "keys" / "fleet.toml").read_text().replace("cores = 2", "cores = 1")
+        fleet += f'[[cluster]]\nid = 2\nname = "other"\nrelays = [{{ address = "{OTHER}", cores = 1 }}]\n'
+        health = f"http://{OTHER}:{RELAY_ADMIN}/readyz"
+        fleet += f'[[ingress]]\nid = 2\nname = "third"\nipv4 = "{OTHER_PUBLIC}:{UDP_PORT}"\nhealth = "{health}"\n'
+        (self.desk.directory / "fleet.toml").write_text(fleet)
+        namespaces.give_address(self.bed.server, "lo", f"{OTHER_PUBLIC}/32")
+        etc = self.desk.etc / OTHER
+        etc.mkdir()
+        # What an installation leaves there, and no keyring.
+        shutil.copy(REPOSITORY / "scripts/systemd/settings/fleet.toml", etc)
+
     def start_other_region(self) -> None:
-        """Starts the relay of a second cluster, and puts the fleet file with it before whoever follows the guide."""
-        one = (self.desk.directory / "keys" / "fleet.toml").read_text().replace("cores = 2", "cores = 1")
-        two = f'[[cluster]]\nid = 2\nname = "other"\nrelays = [{{ address = "{OTHER}", cores = 1 }}]\n'
-        fleet = self.desk.directory / "fleet.toml"
-        fleet.write_text(one + two)
+        """Starts the relay of a second cluster, with what is on its machine."""
+        etc = self.desk.etc / OTHER
         its = {
-            "fleet": str(fleet),
+            "keyring": f"{etc}/data.toml",
+            "fleet": f"{etc}/fleet.toml",
             "cluster": "2",
-            "role": "cluster",
+            "listen": f"{OTHER_PUBLIC}:{UDP_PORT}",
             "internal": OTHER,
             "admin": f"{OTHER}:{RELAY_ADMIN}",
+            "cores": "1",
             "spin": "off",
             "drain": "0",
         }
@@ -222,6 +244,38 @@ def test_the_guide_names_units_and_files_that_an_installation_makes() -> None:
         assert f"/etc/firsthop/{name}" in settings, name
 
 
+@pytest.mark.parametrize(
+    ("pages", "lags"),
+    [
+        ([(2, 2), (2, 2)], None),
+        ([(2, 2), (1, 2)], 1),
+        # Signaling has two keyrings, and call ids are made with the other one.
+        ([(2, 2), (2, 1)], 1),
+        ([(2, 2), None, (2, 2)], 1),
+        ([(12, 12)], 0),
+    ],
+)
+def test_a_rotation_names_the_program_that_lags(
+    pages: list[tuple[int, int] | None], lags: int | None, tmp_path: Path
+) -> None:
+    urls = []
+    for number, keys in enumerate(pages):
+        file = tmp_path / f"{number}.txt"
+        urls.append(f"file://{file}")
+        if keys is not None:
+            file.write_text(PAGE.format(data=keys[0], api=keys[1]))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{blocks()['rotate-functions']}\neverywhere keyring_keys 2"],
+        env={**os.environ, "METRICS": " ".join(urls), "PATIENCE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (0 if lags is None else 1), done.stderr
+    named = [number for number, url in enumerate(urls) if f"{url}: no keyring_keys of 2" in done.stderr]
+    assert named == ([] if lags is None else [lags]), done.stderr
+
+
 def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     held = site.hold("first calls", CALLS)
 
@@ -254,7 +308,8 @@ def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     assert re.search(r'^firsthop_transceiver_sessions\{.*state="live"\} [1-9]', watched, re.MULTILINE), watched
     before = site.sessions_of(SECOND)
     site.bed.client.call(lambda: [session.create(site.url) for _ in range(3)])
-    assert site.sessions_of(SECOND) == before + 3
+    # A worker says a moment later how many it has.
+    until("the other one has them", lambda: site.sessions_of(SECOND) == before + 3, READY_SECONDS)
     held.unharmed()
     later.unharmed()
     assert draining.poll() is None, "it ended before its calls"
@@ -269,7 +324,11 @@ def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     site.desk.follow("rotate-functions", "rotate-remove")
     last.unharmed()
 
-    # Another region comes up: the relay there is asked as soon as the file is here.
+    # Another region comes up, of which its machine knows first: the relay there is asked as soon as the file is here.
+    site.draft_other_region()
+    site.desk.follow("rotate-functions", "new-region")
+    mode = (site.desk.etc / OTHER / "data.toml").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o640, "a keyring that was not there before is for the services alone"
     site.start_other_region()
     site.desk.follow("rotate-functions", "add-region")
     last.unharmed()

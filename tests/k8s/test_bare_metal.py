@@ -53,9 +53,12 @@ def test_settings_and_keys_outlive_an_upgrade_and_the_end(staged: Path, binaries
     own.write_text("FIRSTHOP_CORES=7\n")
     key = staged / "etc/firsthop/data.toml"
     key.write_text("a key\n")
+    os.chown(key, 65532, 65532)
     again = install("--root", staged, "--binaries", binaries)
     assert again.returncode == 0, again.stderr
     assert "Left as they were" in again.stdout
+    assert "The relay keeps its processors, 0-1" in again.stdout
+    assert (key.stat().st_uid, key.stat().st_gid) == (65532, 65532)
     gone = install("--root", staged, "--uninstall")
     assert gone.returncode == 0, gone.stderr
     assert own.read_text() == "FIRSTHOP_CORES=7\n"
@@ -70,10 +73,15 @@ def test_settings_and_keys_outlive_an_upgrade_and_the_end(staged: Path, binaries
     [
         (["--binaries", "/nonexistent"], "/nonexistent lacks keys relay preflight transceiver signaling"),
         (["--services", "relay,nobody"], "there is no service 'nobody'"),
+        (["--services", "relay,"], "'relay,' has a comma too many"),
+        (["--services", "relay,signaling,relay"], "relay stands twice"),
         (["--cpus", "many"], "'many' is no list of processors"),
         (["--cpus", "3-2"], "3-2 ends before it begins"),
         (["--cpus", "1", "--services", "signaling"], "--cpus is for the relay"),
         (["--prefix", "here"], "--prefix here is no absolute path"),
+        (["--prefix", "/opt/a#b"], "--prefix '/opt/a#b' has characters that a unit's command cannot"),
+        (["--prefix", "/opt/a b"], "--prefix '/opt/a b' has characters"),
+        (["--prefix", "/opt/100%"], "--prefix '/opt/100%' has characters"),
         (["--root", "/nonexistent"], "there is no folder /nonexistent"),
         (["--root"], "--root needs a value"),
         (["--colour"], "unknown argument --colour"),
@@ -154,6 +162,18 @@ def test_an_own_prefix_is_where_the_units_look(binaries: Path, tmp_path: Path) -
     assert unit["ExecStart"] == ["/opt/firsthop/bin/signaling"]
     assert (tmp_path / "opt/firsthop/bin/signaling").exists()
     assert not (tmp_path / "etc/sysctl.d").exists(), "the kernel's settings are the relay's"
+
+
+def test_one_machine_has_one_prefix(staged: Path, binaries: Path) -> None:
+    before = {one: one.stat().st_mtime_ns for one in staged.rglob("*") if one.is_file()}
+    done = install("--root", staged, "--binaries", binaries, "--prefix", "/opt/firsthop", "--services", "signaling")
+    assert done.returncode == 2, done.stdout
+    assert f"Firsthop is installed below {staged}/usr/local already" in done.stderr
+    assert f"--uninstall --prefix /usr/local --root {staged}" in done.stderr
+    assert {one: one.stat().st_mtime_ns for one in staged.rglob("*") if one.is_file()} == before
+    nothing = install("--root", staged, "--prefix", "/opt/firsthop", "--uninstall")
+    assert nothing.returncode == 2
+    assert f"nothing is installed below {staged}/opt/firsthop" in nothing.stderr
 
 
 def _whole(staged: Path) -> Path:

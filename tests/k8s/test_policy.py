@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -213,6 +214,25 @@ def test_signaling_is_reached_by_proxies_alone_and_asks_any_sites_relays(overlay
     outward = [peers for peers, ports in _rules(policy, "egress") if {"port": 9101, "protocol": "TCP"} in ports]
     # Other sites' ingress points are not on this site's nodes.
     assert outward == [[{"ipBlock": {"cidr": "0.0.0.0/0"}}]]
+
+
+@pytest.mark.parametrize("overlay", ["region", "global/frankfurt", "global/virginia"])
+def test_the_model_servers_port_is_open(overlay: str) -> None:
+    objects = manifests.render(overlay)
+    url = urlsplit(manifests.site(objects)["MODEL_URL"])
+    port = url.port or {"ws": 80, "wss": 443}[url.scheme]
+    ((peers, ports),) = _rules(manifests.named(objects, "NetworkPolicy", "transceiver-to-model"), "egress")
+    assert peers == [{"ipBlock": {"cidr": manifests.site(objects)["MODEL_NETWORK"]}}]
+    assert ports == [{"port": port, "protocol": "TCP"}]
+
+
+@overlay
+def test_one_service_account_takes_a_secret_for_the_registry(overlay: str) -> None:
+    guide = (manifests.K8S / "README.md").read_text()
+    assert 'patch serviceaccount default -p \'{"imagePullSecrets"' in guide
+    for pod in map(manifests.pod_of, manifests.workloads(manifests.render(overlay))):
+        assert pod.get("serviceAccountName", "default") == "default"
+        assert "imagePullSecrets" not in pod, "what the account has would not be added"
 
 
 @pytest.mark.parametrize("overlay", WITH_SIGNALING)

@@ -1,9 +1,12 @@
 """Every overlay is rendered, and what comes of it is valid by the schemas of a named version of Kubernetes."""
 
+import os
 import re
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from cluster import manifests
 from cluster.manifests import Object
@@ -72,8 +75,38 @@ def test_what_a_site_sets_is_everywhere_it_belongs(overlay: str) -> None:
     }
     # What no program reads is in a field of an object.
     for key, value in settings.items():
+        assert value, f"{key} is empty"
         others = [one for one in objects if one["kind"] != "ConfigMap"]
         assert key in used or re.split("[,:]", value)[0] in str(others), f"{key} is set and never used"
+
+
+@pytest.fixture
+def observed(tmp_path: Path) -> list[Object]:
+    """The objects that `k8s/observability` adds to an overlay."""
+    # Components are named by relative paths alone.
+    path = os.path.relpath(manifests.K8S / "observability", tmp_path)
+    text = f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ncomponents: [{path}]\n"
+    (tmp_path / "kustomization.yaml").write_text(text)
+    return manifests.render_folder(tmp_path)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_observes_is_valid(observed: list[Object], version: str) -> None:
+    for one in observed:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_prometheus_looks_for_pods_where_it_may(observed: list[Object]) -> None:
+    config = manifests.named(observed, "ConfigMap", "firsthop-prometheus")
+    (job,) = yaml.safe_load(config["data"]["scrape-pods.yaml"])["scrape_configs"]
+    (wanted,) = job["kubernetes_sd_configs"]
+    role = manifests.named(observed, "Role", "prometheus-pods")
+    assert wanted == {"role": "pod", "namespaces": {"names": [role["metadata"]["namespace"]]}}
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    binding = manifests.named(observed, "RoleBinding", "prometheus-pods")
+    assert binding["metadata"]["namespace"] == role["metadata"]["namespace"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [one["namespace"] for one in binding["subjects"]] == [config["metadata"]["namespace"]]
 
 
 def test_all_sites_of_a_fleet_have_the_same_fleet_file() -> None:
