@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn a_bad_value_is_named_in_one_line_with_the_fix() {
         let folder = Folder::new("bad");
-        let cases: [(&[&str], &str); 9] = [
+        let cases: [(&[&str], &str); 10] = [
             (
                 &["--internal-networks", "10.0.0.0/8"],
                 "--internal-networks: the trunk's address 127.0.0.1 is outside of them",
