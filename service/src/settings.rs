@@ -56,7 +56,10 @@ impl SettingError {
         fix: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (path, cause) = (path.display().to_string(), cause.to_string());
-        let problem = if cause.contains(&path) {
+        let named = cause
+            .split_whitespace()
+            .any(|word| word.trim_end_matches(':') == path);
+        let problem = if named {
             cause
         } else {
             format!("{path}: {cause}")
@@ -308,6 +311,20 @@ mod tests {
         match read::<Settings>(arguments.into_iter().map(OsString::from)) {
             Err(Stop::Refused(error)) => error.to_string(),
             other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_names_it_once() {
+        for (cause, told) in [
+            ("the secret has blanks", "blank: the secret has blanks"),
+            (
+                "cannot read blank: no such file",
+                "cannot read blank: no such file",
+            ),
+        ] {
+            let error = SettingError::in_file("--secret", Path::new("blank"), &cause, "mend it");
+            assert_eq!(error.to_string(), format!("--secret: {told}; mend it"));
         }
     }
 
