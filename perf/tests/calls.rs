@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firsthop_perf::call::air::Way;
 use firsthop_perf::call::churn::{self, ChurnPlan};
@@ -32,6 +32,9 @@ fn start(number: u8, backend: Backend) -> Stack {
     })
     .expect("a stack")
 }
+
+/// By when a session is given up whose client says nothing more, and far more.
+const FORGET: Duration = Duration::from_secs(120);
 
 /// The longest calls that a busy machine is given.
 const LONGEST: Duration = Duration::from_secs(40);
@@ -104,6 +107,22 @@ fn calls_by_signaling_and_relay_and_past_both_are_heard() {
         after.sum("requests_verified_total"),
         before.sum("requests_verified_total")
     );
+    say_goodbye(&stack);
+}
+
+/// The owner hears that clients close, however they reach it.
+fn say_goodbye(stack: &Stack) {
+    // A client that says nothing is given up by itself, later.
+    let (mut sessions, began) = (u64::MAX, Instant::now());
+    while sessions > 0 {
+        assert!(began.elapsed() < FORGET, "{sessions} sessions are left");
+        std::thread::sleep(Duration::from_millis(50));
+        let metrics = stack.transceiver_metrics().expect("metrics");
+        sessions = metrics.sum("sessions");
+    }
+    let log = stack.log("transceiver").expect("a log");
+    assert!(log.contains("client_closed"), "{log}");
+    assert!(!log.contains("client_lost"), "{log}");
 }
 
 /// What clients said came back, every phase of their set-up was timed, and the phases make the whole.
@@ -165,6 +184,7 @@ fn clients_with_sockets_of_their_own_are_heard() {
         bind: std::net::Ipv4Addr::UNSPECIFIED,
     };
     hears_itself(&place(&plan, 6));
+    say_goodbye(&stack);
 }
 
 #[test]

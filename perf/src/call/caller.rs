@@ -107,6 +107,8 @@ pub struct Caller {
     pub(super) calls: HashMap<u32, Call>,
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     pub(super) outgoing: Outgoing,
+    /// Calls that are over, and whose last packets may wait in `outgoing`: the air forgets them when these have left.
+    over: Vec<u32>,
     pub(super) part: Part,
     /// When the times that clients are told begin.
     epoch: Instant,
@@ -132,6 +134,7 @@ impl Caller {
             calls: HashMap::new(),
             timers: BinaryHeap::new(),
             outgoing: Outgoing::default(),
+            over: Vec::new(),
             part: Part::default(),
             epoch: Instant::now(),
             counted: (shared.start + from, shared.start + to),
@@ -168,6 +171,9 @@ impl Caller {
             // 4. What all that made leaves.
             self.outgoing.leave(&mut self.air)?;
             self.air.flush()?;
+            for n in self.over.drain(..) {
+                self.air.leave(n);
+            }
             // An answer that comes too late still is a call, to be hung up.
             let over = self.calls.is_empty() && self.due(self.next).is_none();
             if over && self.placer.waiting() == 0 {
@@ -452,7 +458,8 @@ impl Caller {
         let Some(mut call) = self.calls.remove(&n) else {
             return;
         };
-        self.air.leave(n);
+        // Its goodbye goes by the way that it had.
+        self.over.push(n);
         self.shared.progress.ended.fetch_add(1, Relaxed);
         let times = call.client.times();
         let part = &mut self.part;
