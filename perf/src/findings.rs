@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::measured::is_busy;
+
 pub(crate) mod cost;
 mod kind;
 
@@ -25,6 +27,8 @@ pub struct Origin {
     pub commit: String,
     /// When, as the file has it: RFC 3339, or `unknown`.
     pub date: String,
+    /// Whether the machine had other work when it began ([`is_busy`]): its figures are worse than the programs.
+    pub busy: bool,
 }
 
 impl Origin {
@@ -226,6 +230,7 @@ impl Source {
                 machine: String::new(),
                 commit: String::new(),
                 date: String::new(),
+                busy: false,
             },
             quick: false,
             value,
@@ -247,6 +252,7 @@ impl Source {
             machine: newest.machine.line(),
             commit: one_or_all(&heads, |head| &head.commit),
             date: newest.date.clone(),
+            busy: heads.iter().any(|head| head.machine.is_busy()),
         };
         Ok(source)
     }
@@ -310,6 +316,8 @@ enum Place {
         processor: String,
         processors: usize,
         kernel: String,
+        #[serde(default)]
+        load_at_start: f64,
     },
 }
 
@@ -321,7 +329,19 @@ impl Place {
                 processor,
                 processors,
                 kernel,
+                load_at_start: _,
             } => format!("{processors} x {processor}, Linux {kernel}"),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        match self {
+            Self::Line(_) => false,
+            Self::Parts {
+                processors,
+                load_at_start,
+                ..
+            } => is_busy(*load_at_start, *processors),
         }
     }
 }
@@ -360,6 +380,21 @@ mod tests {
         assert!(relay.quick && !testnet.quick);
         assert_eq!(testnet.origin.commit, "abc, def");
         assert_eq!(testnet.origin.date, "2026-01-03");
+    }
+
+    #[test]
+    fn a_machine_that_had_other_work_is_known() {
+        for (load, busy) in [("0.3", false), ("3.9", false), ("4.1", true), ("18", true)] {
+            let head = HEAD.replace(
+                r#""processors": 2"#,
+                &format!(r#""processors": 2, "load_at_start": {load}"#),
+            );
+            let text = format!(r#"{{{head}, "date": "2026-01-02"}}"#);
+            let source = parse(Kind::Relay, &text).expect("good");
+            assert_eq!(source.origin.busy, busy, "{load}");
+        }
+        let older = parse(Kind::Relay, &format!(r#"{{{HEAD}, "date": ""}}"#)).expect("good");
+        assert!(!older.origin.busy, "it does not say");
     }
 
     #[test]

@@ -39,6 +39,13 @@ pub struct Machine {
     pub load_at_start: f64,
 }
 
+/// Whether a load average says that a machine has other work: more than two programs that want to run for each processor. The build before a measurement
+/// leaves about one.
+#[must_use]
+pub fn is_busy(load: f64, processors: usize) -> bool {
+    load > 2.0 * processors as f64
+}
+
 impl Machine {
     /// Asks the kernel.
     #[must_use]

@@ -1,7 +1,9 @@
 //! What every command that measures is told: which processors it uses, and what its results say was measured.
 
+use std::io::Write as _;
+
 use anyhow::ensure;
-use firsthop_perf::measured::{Machine, Measured};
+use firsthop_perf::measured::{Machine, Measured, is_busy};
 
 #[derive(clap::Args)]
 pub(crate) struct Measuring {
@@ -23,6 +25,15 @@ impl Measuring {
     /// Looks at the machine, then keeps this process to its processor.
     pub(crate) fn begin(&self) -> anyhow::Result<Measured> {
         let machine = Machine::this();
+        if is_busy(machine.load_at_start, machine.processors) {
+            // Nobody to tell is no reason not to measure.
+            let _ = writeln!(
+                std::io::stderr(),
+                "This machine is busy (load {:.1} on {} processors): figures will be worse than the programs. Measure again when it has nothing else to do.",
+                machine.load_at_start,
+                machine.processors
+            );
+        }
         let generator = self.generator;
         ensure!(
             generator != self.processor,

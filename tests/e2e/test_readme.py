@@ -76,7 +76,7 @@ def test_the_report_and_the_figures_of_the_readme_are_those_of_the_results(binar
 
 
 def test_the_plan_of_the_readme_can_be_made_from_the_results(binaries: Path) -> None:
-    command = re.search(r"^target/release/perf (plan .*)$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    command = re.search(r"^scripts/perf (plan .*)$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
     assert command is not None
     plan = subprocess.run(
         [binaries / "perf", *command[1].split(), "--json"], cwd=REPOSITORY, check=True, capture_output=True

@@ -10,7 +10,7 @@ use super::chart::{
 };
 use super::churn::Churn;
 use super::figures::{grouped, millis, number, percent};
-use super::metric::{Better, Metric, Unit};
+use super::metric::{Better, Metric, Unit, counted};
 use crate::call::results::{BEYOND_ENGINE, WANTED_SHARE};
 use crate::call::tolerance::Tolerance;
 use crate::findings::{FindingsError, Source, or_none};
@@ -134,7 +134,8 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
             found.calls,
             Unit::Count,
             Better::Higher,
-        );
+        )
+        .open(found.limit.is_none());
         metrics.push(if work == "echo" {
             count
         } else {
@@ -227,13 +228,17 @@ fn capacity(found: &[Capacity]) -> Markup {
         let limit = one
             .limit
             .as_deref()
-            .unwrap_or("the number of steps")
+            .unwrap_or("the search ended")
             .replace('_', " ");
-        table.row([one.name(), grouped(one.calls), millis, limit]);
+        let calls = counted(&grouped(one.calls), one.limit.is_none());
+        table.row([one.name(), calls, millis, limit]);
         rows.push(Bar {
             name: one.name(),
             value: one.calls,
-            figure: format!("{} calls", grouped(one.calls)),
+            figure: format!(
+                "{} calls",
+                counted(&grouped(one.calls), one.limit.is_none())
+            ),
             ours: true,
         });
     }

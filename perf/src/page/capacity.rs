@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::chart::{Axis, Bar, Drawn, Figure, Legend, Scale, Series, Table, bars, lines};
 use super::figures::{grouped, number, percent};
-use super::metric::{Better, Metric, Unit};
+use super::metric::{Better, Metric, Unit, counted};
 use crate::call::handled::Handled;
 use crate::findings::cost::Cost;
 use crate::findings::{FindingsError, Source, or_none};
@@ -49,6 +49,11 @@ struct Asked {
 const SET_UP: &str = "set_up";
 
 impl Carried {
+    /// Whether there may be more: the search ended, or the clients gave first.
+    fn is_open(&self) -> bool {
+        matches!(self.gives_first.as_deref(), None | Some("the generator"))
+    }
+
     fn name(&self) -> String {
         let service = match self.service.as_str() {
             "all" => "all programs on one core",
@@ -121,7 +126,8 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
             _ => format!("Calls on one core, {}", one.name()),
         };
         let name = format!("{}_{}", one.service, one.work);
-        let metric = Metric::new(&name, &what, one.per_core, Unit::Count, Better::Higher);
+        let metric = Metric::new(&name, &what, one.per_core, Unit::Count, Better::Higher)
+            .open(one.is_open());
         metrics.push(if one.service == "all" {
             metric.headline()
         } else {
@@ -195,7 +201,7 @@ fn carried(title: &str, says: &str, unit: &str, carried: &[&Carried]) -> Markup 
             .map_or_else(|| "–".to_owned(), |bytes| Unit::Bytes.write(bytes));
         table.row([
             one.name(),
-            grouped(one.per_core),
+            counted(&grouped(one.per_core), one.is_open()),
             first,
             grouped(one.micros),
             memory,
@@ -203,7 +209,7 @@ fn carried(title: &str, says: &str, unit: &str, carried: &[&Carried]) -> Markup 
         rows.push(Bar {
             name: one.name(),
             value: one.per_core,
-            figure: grouped(one.per_core),
+            figure: counted(&grouped(one.per_core), one.is_open()),
             ours: true,
         });
     }

@@ -105,6 +105,8 @@ pub(super) struct Metric {
     pub(super) better: Better,
     /// What the project asks.
     pub(super) target: Option<Target>,
+    /// Whether there may be more: the search ended before anything kept more from it.
+    pub(super) open: bool,
     /// Whether it is among the first that a reader sees.
     pub(super) headline: bool,
 }
@@ -118,6 +120,7 @@ impl Metric {
             unit,
             better,
             target: None,
+            open: false,
             headline: false,
         }
     }
@@ -129,6 +132,11 @@ impl Metric {
         }
     }
 
+    /// There may be more: see [`Metric::open`].
+    pub(super) fn open(self, open: bool) -> Self {
+        Self { open, ..self }
+    }
+
     pub(super) fn headline(self) -> Self {
         Self {
             headline: true,
@@ -138,7 +146,7 @@ impl Metric {
 
     /// As people read it.
     pub(super) fn figure(&self) -> String {
-        self.unit.write(self.value)
+        counted(&self.unit.write(self.value), self.open)
     }
 
     /// How it stands to its target, if there is one.
@@ -165,6 +173,15 @@ impl Metric {
             Better::Higher => "at least",
         };
         Some(format!("{bound} {}", self.unit.write(target.must)))
+    }
+}
+
+/// A figure that was found by search: where the search ended before anything kept more from it, it is a lower bound.
+pub(super) fn counted(figure: &str, open: bool) -> String {
+    if open {
+        format!("at least {figure}")
+    } else {
+        figure.to_owned()
     }
 }
 

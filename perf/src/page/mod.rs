@@ -100,6 +100,11 @@ fn origins(findings: &Findings) -> Markup {
     }
     days.sort_unstable();
     let quick = findings.newest().any(|source| source.quick);
+    let busy: Vec<&str> = findings
+        .newest()
+        .filter(|source| source.origin.busy)
+        .map(|source| source.kind.stem())
+        .collect();
     let dirty = findings
         .newest()
         .any(|source| source.origin.commit.contains("-dirty"));
@@ -120,6 +125,9 @@ fn origins(findings: &Findings) -> Markup {
         }
         @if dirty {
             p.notice { "Some of these results are of no commit: what was measured had changes that are in none (" code { "-dirty" } "), and nobody else can build it." }
+        }
+        @if !busy.is_empty() {
+            p.notice { "The machine had other work when some of these were measured (" (busy.join(", ")) "): figures are worse than the programs are. Measure again when it has nothing else to do." }
         }
         @if quick {
             p.notice { "Some of these results are of the short form: they show that everything works, and no more than roughly how well." }

@@ -98,6 +98,14 @@ fn named<'a>(names: &[(&str, &'a str)], name: &'a str) -> &'a str {
     known.map_or(name, |(_, words)| words)
 }
 
+/// A name that stands below another in a table, as it is said by itself.
+fn stands_alone(name: &str) -> String {
+    name.replace(
+        "the same on a line of",
+        "POST to first audio back, in round trips, on a line of",
+    )
+}
+
 /// Its figures.
 pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     let setup: Setup = source.read()?;
@@ -105,7 +113,7 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
         // A ratio of times, or how many round trips; both are the same on any machine.
         let ratio = asked.name.contains(" / ");
         let unit = if ratio { Unit::Ratio } else { Unit::RoundTrips };
-        let what = capital(&asked.name);
+        let what = capital(&stands_alone(&asked.name));
         let metric = Metric::new(&asked.name, &what, asked.found, unit, Better::Lower)
             .target(asked.must, None);
         let first = asked.name.starts_with("round trips") || asked.name.contains("direct, 20 ms");
@@ -321,7 +329,7 @@ fn losses(rungs: &[Rung]) -> Markup {
     };
     Figure {
         title: "With losses, on a line of 20 ms",
-        says: "Until audio is back, one call in ten takes longer. What is lost is sent again after a while: how soon, decides.",
+        says: "Until audio is back, one call in ten takes longer: with the calls of one run, often the slowest one alone, so it is chance more than a figure. What is lost is sent again after a while: how soon, decides.",
         legend: Legend::Marks(legend),
         drawing: lines(
             &series,

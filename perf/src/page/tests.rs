@@ -138,6 +138,45 @@ fn what_results_rest_on_is_said_limits_changes_in_no_commit_and_what_was_taken_o
 }
 
 #[test]
+fn a_search_that_nothing_stopped_found_a_lower_bound_and_a_busy_machine_is_said() {
+    let read = |kind: Kind, head: &str, body: &str| {
+        Source::parse(kind.stem().to_owned(), kind, &format!("{{{head}, {body}}}")).expect("good")
+    };
+    let calls = |head: &str, limit: &str| {
+        let capacity = format!(
+            r#""capacity": [{{"work": "passthrough", "calls": 60, "limit": {limit}, "steps": []}}]"#
+        );
+        read(Kind::Calls, head, &capacity)
+    };
+    let carried = |first: &str| {
+        let row = r#""service": "relay", "work": "forwarding", "per_core": 70, "micros": 1"#;
+        let body =
+            format!(r#""carried": [{{{row}, "gives_first": {first}, "bytes_per_call": null}}]"#);
+        read(Kind::Capacity, HEAD, &body)
+    };
+    let of = |sources: Vec<Source>| page(&Findings::of(sources)).expect("a page");
+
+    let open = of(vec![calls(HEAD, "null"), carried(r#""the generator""#)]);
+    assert!(
+        open.contains("at least 60 calls") && open.contains("at least 70"),
+        "{open}"
+    );
+    let found = of(vec![calls(HEAD, r#""gaps""#), carried(r#""loss""#)]);
+    assert!(!found.contains("at least 60") && !found.contains("at least 70"));
+
+    assert!(!found.contains("had other work"));
+    let busy = HEAD.replace(
+        r#""processors": 2"#,
+        r#""processors": 2, "load_at_start": 18.0"#,
+    );
+    let said = of(vec![calls(&busy, "null"), carried("null")]);
+    assert!(
+        said.contains("had other work when some of these were measured (calls)"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_kind_without_a_file_says_which_command_makes_one() {
     let page = page(&Findings::of(vec![sample(Kind::Relay, "word")])).expect("a page");
     for command in [
