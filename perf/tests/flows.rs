@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firsthop_perf::bench::{Effort, Ready, flow_case, flow_cost, start};
 use firsthop_perf::rig::RigError;
@@ -51,18 +51,22 @@ fn flows_whose_records_were_lost_are_restored_all_the_same() {
     subject.process.halt().expect("halted");
     let (id, internal) = (subject.process.id(), subject.place.internal);
     let goes_on = std::thread::spawn(move || {
-        while drops(internal) == 0 {
+        let end = Instant::now() + Duration::from_secs(120);
+        while drops(internal) == 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
+        let lost = drops(internal);
         send(id, Signal::Continue).expect("it goes on");
+        lost
     });
-    rig.restore(internal, Duration::from_secs(600))
+    rig.restore(internal, Duration::from_secs(240))
         .expect("every client hears of its owner");
-    goes_on.join().expect("records were lost");
+    let lost = goes_on.join().expect("it goes on");
+    assert!(lost > 0, "records find no room");
     let counted = subject.published().expect("counters");
-    // On a machine that stood still the first of them may have been forgotten again.
+    // On a machine that stood still the first of them may have been forgotten again, and made again.
     let known = counted.sum("flows") + counted.sum("flows_expired_total");
-    assert_eq!(known, u64::from(FLOWS));
+    assert!(known >= u64::from(FLOWS), "{known}");
 }
 
 /// Packets of flows that are not there are lost, for less than it costs to forward them.

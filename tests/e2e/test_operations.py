@@ -276,6 +276,34 @@ def test_a_rotation_names_the_program_that_lags(
     assert named == ([] if lags is None else [lags]), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], ["1 active", "2"]),
+        # The block was run before.
+        ([["add"]], ["1 active", "2"]),
+        # An earlier rotation was not finished: the key that it made is in use, and a new one is wanted all the same.
+        ([["add"], ["activate", "2"]], ["1", "2 active", "3"]),
+    ],
+)
+def test_a_rotation_adds_a_key_unless_the_newest_waits_for_its_turn(
+    before: list[list[str]], after: list[str], binaries: Path, tmp_path: Path
+) -> None:
+    keys = binaries / "keys"
+    for order, *rest in [["init"], *before]:
+        subprocess.run([keys, order, "keys", *rest], cwd=tmp_path, check=True, capture_output=True)
+    block = f"distribute() {{ :; }}; everywhere() {{ :; }}\n{blocks()['rotate-add']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines()[-len(after) :] == after
+
+
 def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     held = site.hold("first calls", CALLS)
 

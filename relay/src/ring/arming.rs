@@ -3,7 +3,7 @@
 //! A multishot receive ends with an empty datagram, and is armed again by the next turn: so each of a flood of them would cost a
 //! turn with its system call. A socket on which that happens is armed with several receives at once. All but the last only
 //! *glance*: they take what is there, up to the next empty datagram, and fail with `EAGAIN` where another receive would wait
-//! (`MSG_DONTWAIT`). Each has ended when it is submitted, one after the other, so packets keep their order, and the last one stays.
+//! (`MSG_DONTWAIT`), or after as many packets as the kernel hands over at once. Each has ended when it is submitted, one after the other, so packets keep their order, and the last one stays.
 
 #![allow(unsafe_code)] // Queues requests; each says why that is sound.
 
@@ -69,7 +69,7 @@ impl Ring {
                 .user_data(kind.data(socket as u16));
         // SAFETY: the msghdr is boxed and never changed; it and the pool live as long as the ring.
         let queued = unsafe { self.push(&request) };
-        self.counters.arms += u64::from(queued);
+        self.counters.arms += u64::from(queued && kind == Kind::Receive);
         queued
     }
 }

@@ -24,7 +24,7 @@ pub struct Egress {
     begin: usize,
     /// What is known of hops, at most [`limits::HOPS_KNOWN`] of them.
     known: HashMap<Hop, Known>,
-    /// Hops whose path is to be looked up, each once, and whether that was done before.
+    /// Hops whose path is to be looked up, and why.
     asks: Vec<(Hop, Ask)>,
 }
 
@@ -140,7 +140,7 @@ impl Egress {
             return known.limit;
         }
         if self.known.len() >= usize::from(limits::HOPS_KNOWN) {
-            // Those that are in use come back, and cost no system call where the answer is remembered.
+            // Those that are in use come back, and cost no system call where their answer is remembered.
             self.known.clear();
         }
         let limit = self.begin;

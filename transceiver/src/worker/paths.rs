@@ -19,7 +19,8 @@ pub(super) struct Paths {
 impl Paths {
     /// Nothing is known at `start`, but that no path takes more than an `mtu` that is set by hand.
     pub(super) fn new(mtu: Option<u16>, egress: &mut Egress, start: Instant) -> Self {
-        let sizes = PathSizes::new(limits::HOPS_KNOWN, mtu);
+        // More than the egress knows at a time: a hop that comes back to it costs no system call.
+        let sizes = PathSizes::new(limits::HOPS_KNOWN.saturating_mul(4), mtu);
         egress.begin_with(sizes.most());
         Self {
             sizes,
