@@ -214,9 +214,11 @@ where
 
     async fn answer(mut self, stream: S, peer: SocketAddr) {
         let unread = Arc::new(AtomicBool::new(false));
+        let upgraded = Arc::new(AtomicBool::new(false));
         let stream = Lingering {
             stream,
             unread: Arc::clone(&unread),
+            upgraded: Arc::clone(&upgraded),
             ended: false,
             left: LINGER_BYTES,
             patience: None,
@@ -231,12 +233,14 @@ where
             request.extensions_mut().insert(Peer(peer));
             unread.store(false, Relaxed);
             let answering = service.call(request);
-            let unread = Arc::clone(&unread);
+            let (unread, upgraded) = (Arc::clone(&unread), Arc::clone(&upgraded));
             async move {
                 let mut response = answering.await?;
                 let whole = whole.load(Relaxed);
-                unread.store(!whole, Relaxed);
-                if !whole && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                upgraded.store(switching, Relaxed);
+                unread.store(!whole && !switching, Relaxed);
+                if !whole && !switching {
                     // What is left of the body would be taken for the next request.
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
@@ -311,6 +315,8 @@ struct Lingering<S> {
     stream: S,
     /// Whether something has come that no handler has taken.
     unread: Arc<AtomicBool>,
+    /// Whether what comes is another protocol's: whoever speaks it reads on after its own end, as long as it likes.
+    upgraded: Arc<AtomicBool>,
     ended: bool,
     left: usize,
     patience: Option<Pin<Box<Sleep>>>,
@@ -346,7 +352,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
+        if buffer.filled().len() > before && !self.upgraded.load(Relaxed) {
             // The beginning of a request, until it is one: who sends a head without end is to hear the refusal, too.
             self.unread.store(true, Relaxed);
         }

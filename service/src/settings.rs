@@ -56,9 +56,12 @@ impl SettingError {
         fix: impl Into<Cow<'static, str>>,
     ) -> Self {
         let (path, cause) = (path.display().to_string(), cause.to_string());
-        let named = cause
-            .split_whitespace()
-            .any(|word| word.trim_end_matches(':') == path);
+        // A word or several: a path may have blanks.
+        let named = cause.match_indices(&path).any(|(start, found)| {
+            let end = &cause[start + found.len()..];
+            (start == 0 || cause[..start].ends_with(char::is_whitespace))
+                && (end.is_empty() || end.starts_with(|c: char| c == ':' || c.is_whitespace()))
+        });
         let problem = if named {
             cause
         } else {
@@ -316,14 +319,35 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_file_names_it_once() {
-        for (cause, told) in [
-            ("the secret has blanks", "blank: the secret has blanks"),
+        for (path, cause, told) in [
             (
+                "blank",
+                "the secret has blanks",
+                "blank: the secret has blanks",
+            ),
+            (
+                "blank",
+                "blanks, such as a blank.",
+                "blank: blanks, such as a blank.",
+            ),
+            (
+                "blank",
                 "cannot read blank: no such file",
                 "cannot read blank: no such file",
             ),
+            (
+                "my secrets/a b",
+                "cannot read my secrets/a b: no such file",
+                "cannot read my secrets/a b: no such file",
+            ),
+            (
+                "a b",
+                "a b is larger than 3 bytes",
+                "a b is larger than 3 bytes",
+            ),
+            ("a b", "line 1: not a bc", "a b: line 1: not a bc"),
         ] {
-            let error = SettingError::in_file("--secret", Path::new("blank"), &cause, "mend it");
+            let error = SettingError::in_file("--secret", Path::new(path), &cause, "mend it");
             assert_eq!(error.to_string(), format!("--secret: {told}; mend it"));
         }
     }

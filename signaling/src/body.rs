@@ -95,9 +95,11 @@ pub fn require(headers: &HeaderMap, accepted: &[&str]) -> Result<String, ApiErro
 /// be taking them for something else.
 fn require_plain(headers: &HeaderMap) -> Result<(), ApiError> {
     let plain = headers.get_all(CONTENT_ENCODING).iter().all(|value| {
-        value
-            .to_str()
-            .is_ok_and(|value| value.trim().eq_ignore_ascii_case("identity"))
+        // A list, of which elements may be empty (RFC 9110 section 5.6.1).
+        value.to_str().is_ok_and(|value| {
+            let mut codings = value.split(',').map(str::trim);
+            codings.all(|name| name.is_empty() || name.eq_ignore_ascii_case("identity"))
+        })
     });
     if plain {
         return Ok(());

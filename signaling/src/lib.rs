@@ -15,7 +15,7 @@
 //! - [`realtime`], [`whip`], [`minting`], [`sideband`]: its handlers; [`calls`], [`resource`]: making a call, and changing it; [`support`], [`traces`]: asking how
 //!   it went;
 //!   [`page`]: the page at `/`;
-//! - [`transceivers`]: polled, reserved; [`names`]: their addresses; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
+//! - [`transceivers`]: polled, reserved; [`changes`]: what is logged of them; [`names`]: their addresses; [`owner`]: the client for their control port; [`neighbours`]: other clusters, ingress points;
 //!   [`client`]: where clients are;
 //! - [`tls`]; [`files`]: what is reloaded; [`config`]: the settings; [`metrics`]. Listening, serving and stopping are `firsthop_service`'s.
 
@@ -24,6 +24,7 @@ pub mod auth;
 pub mod body;
 pub mod call_id;
 pub mod calls;
+pub mod changes;
 pub mod client;
 pub mod client_secret;
 pub mod config;

@@ -16,7 +16,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, split};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, sink, split};
 use tokio::time::timeout;
 
 use crate::auth::{KEY_SUBPROTOCOL, Purpose, subprotocols};
@@ -140,6 +140,9 @@ async fn pass_on(client: impl AsyncRead + AsyncWrite, owner: impl AsyncRead + As
     let up = async {
         let _ = copy(&mut from_client, &mut to_owner).await;
         let _ = to_owner.shutdown().await;
+        // An owner that takes no more may have said something last, and bytes that nobody reads reset the connection on which it is
+        // on its way to the client (RFC 9293 section 3.10.7.4).
+        let _ = copy(&mut from_client, &mut sink()).await;
     };
     let down = async {
         let _ = copy(&mut from_owner, &mut to_client).await;
@@ -181,7 +184,25 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiErr
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_client_of_an_owner_that_has_gone_is_heard_out() {
+        let (client_end, mut client) = tokio::io::duplex(64);
+        let (owner_end, mut owner) = tokio::io::duplex(64);
+        let passing = tokio::spawn(pass_on(client_end, owner_end));
+        owner.write_all(b"goodbye").await.expect("taken");
+        drop(owner);
+        let sent = client.write_all(&[0; 10_000]).await;
+        sent.expect("read, though nobody wants it");
+        let mut told = String::new();
+        client.read_to_string(&mut told).await.expect("ended");
+        assert_eq!(told, "goodbye");
+        drop(client);
+        passing.await.expect("no panic");
+    }
 
     #[test]
     fn the_call_id_is_found_anywhere_in_the_query() {

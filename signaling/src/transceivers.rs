@@ -1,8 +1,6 @@
 //! The transceivers that calls are placed on: found, polled for their status, and reserved.
 //!
-//! Once a second every transceiver is asked for its status, all of them at once, so that a slow one delays nobody. A transceiver
-//! that starts later, drains or goes away is the normal course of things and logged at INFO, once per change. What only an operator can put right
-//! (another control secret, another version) is a WARN, also of one that was away before for another reason.
+//! Once a second every transceiver is asked for its status, all of them at once, so that a slow one delays nobody.
 //!
 //! A URL with a name stands for every address that the name has, and is resolved anew for each round: a Kubernetes headless
 //! service is one URL.
@@ -16,10 +14,10 @@ use std::time::Instant;
 
 use firsthop_service::server::Complaints;
 use firsthop_shared::address::canonical;
-use firsthop_shared::control::ControlCode;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::changes::Changes;
 use crate::limits::{POLL_INTERVAL, TRANSCEIVERS_MAX};
 use crate::metrics::Metrics;
 use crate::names::Names;
@@ -84,38 +82,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a transceiver is away, as far as it makes a difference for what to do. How a connection fails changes from one second to the next, and is
-/// one cause.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cause {
-    /// It refuses the control secret.
-    Secret,
-    /// It speaks another version's protocol, or is something else.
-    Protocol,
-    /// It says no for another reason.
-    Refusal,
-    /// It cannot be reached.
-    Silence,
-    /// It names no trunk address that relays could send to.
-    Trunk,
-}
-
-impl Cause {
-    fn of(error: Option<&OwnerError>) -> Self {
-        match error {
-            None => Self::Trunk,
-            Some(OwnerError::Refused(..)) => match error.and_then(OwnerError::code) {
-                Some(ControlCode::Unauthorized) => Self::Secret,
-                _ => Self::Refusal,
-            },
-            Some(OwnerError::Garbled(_)) => Self::Protocol,
-            Some(OwnerError::Gone | OwnerError::Unreachable(_) | OwnerError::TimedOut) => {
-                Self::Silence
-            }
-        }
-    }
-}
-
 /// The transceivers of this cluster.
 pub struct Transceivers {
     sources: Vec<Source>,
@@ -126,8 +92,7 @@ pub struct Transceivers {
 
 struct Table {
     placement: Placement,
-    /// What was last logged of each: how it stood, and why it was away.
-    logged: HashMap<SocketAddr, (Standing, Option<Cause>)>,
+    changes: Changes,
     complaints: Complaints,
 }
 
@@ -143,7 +108,7 @@ impl Transceivers {
     pub fn with_names(sources: Vec<Source>, names: Names, client: OwnerClient) -> Arc<Self> {
         let table = Mutex::new(Table {
             placement: Placement::new(client.patience().fresh),
-            logged: HashMap::new(),
+            changes: Changes::default(),
             complaints: Complaints::default(),
         });
         Arc::new(Self {
@@ -285,7 +250,10 @@ impl Transceivers {
             Err(OwnerError::TimedOut) => {}
             Err(_) => table.placement.doubt(control),
         }
-        table.log_change(control, now, result.as_ref().err());
+        if let Some(standing) = table.placement.standing(control, now) {
+            let error = result.as_ref().err();
+            table.changes.log(control, standing, error, now);
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -297,52 +265,6 @@ impl Transceivers {
 impl fmt::Debug for Transceivers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.sources).finish()
-    }
-}
-
-impl Table {
-    /// Notes how a transceiver stands, and why; when that is new, returns how it stood before, if it was known.
-    fn news(
-        &mut self,
-        control: SocketAddr,
-        standing: Standing,
-        error: Option<&OwnerError>,
-    ) -> Option<Option<Standing>> {
-        let before = self.logged.get(&control).copied();
-        let cause = (standing == Standing::Away).then(|| match (before, error) {
-            // One late answer is no verdict: the cause is still what it was.
-            (Some((Standing::Away, Some(known))), Some(OwnerError::TimedOut)) => known,
-            _ => Cause::of(error),
-        });
-        self.logged.insert(control, (standing, cause));
-        (before != Some((standing, cause))).then(|| before.map(|(standing, _)| standing))
-    }
-
-    fn log_change(&mut self, control: SocketAddr, now: Instant, error: Option<&OwnerError>) {
-        let Some(standing) = self.placement.standing(control, now) else {
-            return;
-        };
-        let Some(before) = self.news(control, standing, error) else {
-            return;
-        };
-        match (standing, error) {
-            (Standing::Away, Some(error)) if Cause::of(Some(error)) == Cause::Secret => {
-                tracing::warn!(%control, %error, "transceiver refuses the control secret: is it the same file on both sides?");
-            }
-            (Standing::Away, Some(OwnerError::Garbled(reason))) => {
-                tracing::warn!(%control, reason, "transceiver does not speak this version's control protocol");
-            }
-            (Standing::Away, Some(error)) => {
-                tracing::info!(%control, reason = %error, "transceiver is away");
-            }
-            (Standing::Away, None) => {
-                tracing::warn!(%control, "transceiver names no usable trunk address: set its --owner");
-            }
-            (Standing::Full, _) | (Standing::Ready, _) if before == Some(Standing::Full) => {
-                tracing::debug!(%control, standing = standing.name(), "transceiver");
-            }
-            _ => tracing::info!(%control, standing = standing.name(), "transceiver"),
-        }
     }
 }
 
@@ -401,41 +323,6 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
-    }
-
-    #[test]
-    fn another_cause_is_news_of_a_transceiver_that_is_away_already() {
-        let refused = |code| {
-            let error = firsthop_shared::control::ControlError {
-                code,
-                message: String::new(),
-            };
-            OwnerError::Refused(reqwest::StatusCode::UNAUTHORIZED, error)
-        };
-        let control: SocketAddr = "127.0.0.1:5080".parse().expect("an address");
-        let mut table = Table {
-            placement: Placement::new(std::time::Duration::from_secs(1)),
-            logged: HashMap::new(),
-            complaints: Complaints::default(),
-        };
-        let mut away = |error: &OwnerError| {
-            table
-                .news(control, Standing::Away, Some(error))
-                .map(|before| before == Some(Standing::Away))
-        };
-        // Signaling was up first: nobody listens, until the other one starts with another secret.
-        assert_eq!(away(&OwnerError::Gone), Some(false));
-        assert_eq!(away(&OwnerError::Unreachable("no route".into())), None);
-        assert_eq!(away(&refused(ControlCode::Unauthorized)), Some(true));
-        assert_eq!(away(&OwnerError::TimedOut), None);
-        assert_eq!(away(&refused(ControlCode::Unauthorized)), None);
-        assert_eq!(away(&OwnerError::Garbled("?".into())), Some(true));
-        assert_eq!(away(&OwnerError::Gone), Some(true));
-        assert_eq!(
-            table.news(control, Standing::Ready, None),
-            Some(Some(Standing::Away))
-        );
-        assert_eq!(table.news(control, Standing::Ready, None), None);
     }
 
     #[test]

@@ -67,6 +67,16 @@ def test_the_demo_is_content_with_another_voice_when_a_model_answers(
     assert len(model.events("out", "response.done")) == 1
 
 
+def test_the_demo_wants_its_own_voice_back_from_an_echo_in_a_file_of_applications(
+    demo: Callable[..., Program], tmp_path: Path
+) -> None:
+    apps = tmp_path / "apps.toml"
+    apps.write_text('[app.notes]\nbackend = "echo"\n\n[app.default]\nbackend = "echo"\n')
+    script = demo(FIRSTHOP_APPS=str(apps))
+    assert script.wait(90) == 0, script.text()
+    assert "The voice came back." in script.text()
+
+
 def test_the_demo_says_why_a_call_fails_and_fails_itself(
     demo: Callable[..., Program], binaries: Path, tmp_path: Path
 ) -> None:

@@ -301,20 +301,26 @@ async fn reload_apps(apps: watch::Sender<Arc<Apps>>, mut files: AppsReloader, ab
     let mut every = tokio::time::interval(Duration::from_secs(1));
     loop {
         every.tick().await;
-        match files.poll() {
-            None => {}
-            Some(Ok(new)) => {
+        let Some(look) = files.poll() else {
+            continue;
+        };
+        if let Some(new) = look.apps {
+            // All files are one setting: it is usable when each of them is.
+            if !look.failing {
                 about.reloaded("apps", true);
-                tracing::info!("applications reloaded");
-                apps.send_replace(Arc::new(new));
             }
-            Some(Err(error)) => {
-                about.reloaded("apps", false);
-                // One line, whatever a parser said.
-                let error = error.to_string();
-                let error: Vec<&str> = error.split_whitespace().collect();
-                tracing::warn!(error = error.join(" "), "the applications are not reloaded");
-            }
+            tracing::info!("applications reloaded");
+            apps.send_replace(Arc::new(new));
+        }
+        for error in look.errors {
+            about.reloaded("apps", false);
+            // One line, whatever a parser said.
+            let error = error.to_string();
+            let error: Vec<&str> = error.split_whitespace().collect();
+            tracing::warn!(
+                error = error.join(" "),
+                "a changed file of the applications cannot be used; what it said stays as it was"
+            );
         }
     }
 }

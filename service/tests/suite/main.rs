@@ -3,3 +3,4 @@
 mod server;
 #[cfg(feature = "traces")]
 mod traces;
+mod upgrade;

@@ -22,10 +22,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// Only a failing test waits this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Nothing runs out.
-const AMPLE: Limits = Limits {
+pub(crate) const AMPLE: Limits = Limits {
     connections: 100,
     head: PATIENCE,
     body: PATIENCE,
@@ -37,7 +37,7 @@ const SHORT: Duration = Duration::from_millis(200);
 
 const BODY_MAX: usize = 1_000;
 
-struct Served {
+pub(crate) struct Served {
     address: SocketAddr,
     gate: Arc<Gate>,
     stop: watch::Sender<bool>,
@@ -75,6 +75,10 @@ impl Served {
                         peer.0.to_string()
                     }),
                 );
+        Self::start_with(routes, gate, limits).await
+    }
+
+    pub(crate) async fn start_with(routes: Router, gate: Arc<Gate>, limits: Limits) -> Self {
         let routes = body::bounded(routes, BODY_MAX, |max| {
             (StatusCode::PAYLOAD_TOO_LARGE, format!("at most {max}")).into_response()
         });
@@ -96,7 +100,7 @@ impl Served {
         }
     }
 
-    async fn send(&self, bytes: &str) -> TcpStream {
+    pub(crate) async fn send(&self, bytes: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.expect("connected");
         stream.write_all(bytes.as_bytes()).await.expect("sent");
         stream
@@ -125,7 +129,7 @@ impl Served {
 }
 
 /// All that comes until the other side closes.
-async fn rest(stream: &mut TcpStream) -> String {
+pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     timeout(PATIENCE, stream.read_to_string(&mut text))
         .await
@@ -135,7 +139,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 }
 
 /// The next response that ends with `end`.
-async fn response(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) async fn response(stream: &mut TcpStream, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
         let mut space = [0; 1_024];

@@ -68,12 +68,12 @@ pub struct Settings {
     #[arg(long, env = "FIRSTHOP_ADDRESS_RATE", default_value = ADDRESS_RATE_DEFAULT)]
     pub(super) address_rate: String,
 
-    /// How many connections one client address may hold at once, or one IPv6 /64; off sets no limit. Trusted proxies have none. Give off, or name the proxies,
-    /// where clients come through a balancer that they share the address of [default: 2048; off when --address-rate is off].
+    /// How many connections one client address may hold at once, or one IPv6 /64; off sets no limit. Trusted proxies have none: name other clusters' addresses among
+    /// them too, when these forward calls from one. Give off, or name the proxies, where clients come through a balancer that they share the address of [default: 2048; off when --address-rate is off].
     #[arg(long, env = "FIRSTHOP_ADDRESS_CONNECTIONS")]
     pub(super) address_connections: Option<String>,
 
-    /// Networks of our own proxies and of the CDN, as a comma-separated list of CIDRs: only they are believed about a client's address and place.
+    /// Networks of our own proxies, of the CDN and of other clusters' signaling, as a comma-separated list of CIDRs: only they are believed about a client's address and place.
     #[arg(long, env = "FIRSTHOP_TRUSTED_PROXIES", default_value = "")]
     pub(super) trusted_proxies: String,
 

@@ -91,7 +91,10 @@ async fn encoded_bodies_get_415_and_the_identity_is_none() {
             assert_eq!(told.code, "unsupported_content_encoding");
             assert_eq!(told.param.as_deref(), Some("content-encoding"));
         }
-        assert!(send(path, kind, "Identity").await.status().is_success());
+        for encoding in ["Identity", "", "identity, "] {
+            let status = send(path, kind, encoding).await.status();
+            assert!(status.is_success(), "{path} '{encoding}': {status}");
+        }
     }
 }
 

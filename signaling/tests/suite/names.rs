@@ -1,15 +1,16 @@
 //! Names of transceivers: one at each address, whatever becomes of the name server.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use crate::stage::{PATIENCE, Stage, Stub, told};
-use firsthop_signaling::names::Names;
+use firsthop_signaling::names::{LookingUp, Names};
 use firsthop_signaling::placement::Standing;
 use firsthop_signaling::transceivers::Transceivers;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, oneshot};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -32,25 +33,28 @@ async fn a_name_stands_for_a_transceiver_at_each_of_its_addresses() {
     assert!(standings.contains(&(stub.control, Standing::Ready)));
 }
 
-/// What the name server of a test says to one question; nothing means that it never answers.
-type Said = Option<io::Result<Vec<SocketAddr>>>;
-
 /// Names whose server says these things, one after the other.
-fn names(said: Vec<Said>) -> Names {
+fn names(said: Vec<LookingUp>) -> Names {
     let said = Arc::new(Mutex::new(VecDeque::from(said)));
     Names::new(move |_, _| {
         let next = said.lock().expect("not poisoned").pop_front();
-        Box::pin(async {
-            match next.expect("one more thing to say") {
-                Some(answer) => answer,
-                None => std::future::pending().await,
-            }
-        })
+        next.expect("one more thing to say")
     })
 }
 
-fn failure() -> Said {
-    Some(Err(io::Error::other("the name server is away")))
+fn says(addresses: &[SocketAddr]) -> LookingUp {
+    Box::pin(ready(Ok(addresses.to_vec())))
+}
+
+fn failure() -> LookingUp {
+    Box::pin(ready(Err(io::Error::other("the name server is away"))))
+}
+
+/// What is said when the sender sends it.
+fn in_its_own_time() -> (oneshot::Sender<Vec<SocketAddr>>, LookingUp) {
+    let (sender, receiver) = oneshot::channel();
+    let answer = async move { receiver.await.map_err(io::Error::other) };
+    (sender, Box::pin(answer))
 }
 
 #[tokio::test]
@@ -61,15 +65,15 @@ async fn calls_go_to_every_address_of_a_name_and_to_none_that_it_lost() {
     let second = Stub::start_at(&stage, &format!("127.0.0.2:{port}"), &[100]).await;
     second.state().owner = SocketAddr::from(([127, 0, 0, 2], port ^ 1));
     let (one, other) = (first.control, second.control);
+    let (late, late_answer) = in_its_own_time();
     let front = stage
         .front_but(&[], |door| {
             let names = names(vec![
                 // Not in order, and one of them twice, as name servers do.
-                Some(Ok(vec![other, one, other])),
+                says(&[other, one, other]),
                 failure(),
-                None,
-                Some(Ok(vec![other])),
-                Some(Ok(vec![one, other])),
+                late_answer,
+                says(&[one, other]),
             ]);
             let sources = vec![
                 format!("http://media.example:{port}")
@@ -93,6 +97,7 @@ async fn calls_go_to_every_address_of_a_name_and_to_none_that_it_lost() {
         assert!(made.iter().all(|made| *made > 0), "{made:?}");
     }
     let before = first.sessions();
+    late.send(vec![other]).expect("it is still waited for");
     front.poll().await;
     for _ in 0..20 {
         front.call_id().await;
@@ -101,6 +106,38 @@ async fn calls_go_to_every_address_of_a_name_and_to_none_that_it_lost() {
     front.poll().await;
     let standings = front.door.transceivers.standings();
     assert_eq!(standings.len(), 2, "it is there again: {standings:?}");
+}
+
+#[tokio::test]
+async fn a_name_whose_look_up_is_under_way_is_not_looked_up_again() {
+    let addresses = [1, 2].map(|end| SocketAddr::from(([127, 0, 0, end], 5080)));
+    let (slow, slow_answer) = in_its_own_time();
+    let next = Mutex::new(VecDeque::from([slow_answer, says(&addresses[1..])]));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let at = Arc::clone(&asked);
+    let names = Names::new(move |host, _| {
+        let answer = match host.as_str() {
+            "slow" => next.lock().expect("not poisoned").pop_front(),
+            _ => Some(says(&[])),
+        };
+        at.lock().expect("not poisoned").push(host);
+        answer.expect("not looked up more often")
+    });
+    // Rounds that overlap, and one after the other; another name is none of its business.
+    let (one, other, quick) = tokio::join!(
+        names.addresses("slow", 5080),
+        names.addresses("slow", 5080),
+        names.addresses("quick", 5080),
+    );
+    assert!([one, other, quick].iter().all(Vec::is_empty));
+    assert!(names.addresses("slow", 5080).await.is_empty());
+    assert_eq!(*asked.lock().expect("not poisoned"), ["slow", "quick"]);
+    // The answer is taken when it comes, and then the name is looked up anew.
+    slow.send(addresses[..1].to_vec()).expect("waited for");
+    assert_eq!(names.addresses("slow", 5080).await, addresses[..1]);
+    assert_eq!(names.addresses("slow", 5080).await, addresses[1..]);
+    let asked = asked.lock().expect("not poisoned");
+    assert_eq!(*asked, ["slow", "quick", "slow"]);
 }
 
 #[tokio::test]

@@ -13,7 +13,6 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,9 +20,10 @@ use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_rustls::rustls::ClientConfig;
-use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Uri, header};
+use tokio_tungstenite::tungstenite::http::Uri;
 
 use super::connection::Target;
+use super::key::{Auth, KeyFile, Secret};
 use super::misplaced::misplaced;
 use super::pipecat::Rate;
 use super::realtime::Format;
@@ -54,50 +54,6 @@ impl Kind {
             Self::Realtime => "realtime",
             Self::Pipecat => "pipecat",
         }
-    }
-}
-
-/// How a server is shown the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Auth {
-    /// `Authorization: Bearer KEY`.
-    #[default]
-    Bearer,
-    /// `api-key: KEY`, as Azure wants it.
-    ApiKey,
-}
-
-/// A key that is shown to servers and to nobody else.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(HeaderValue);
-
-impl Secret {
-    /// A key, without white space around it; `None` when it cannot stand in a header, or is empty.
-    #[must_use]
-    pub fn new(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let mut value = HeaderValue::from_str(text).ok()?;
-        value.set_sensitive(true);
-        (!text.is_empty()).then_some(Self(value))
-    }
-
-    fn header(&self, auth: Auth) -> (HeaderName, HeaderValue) {
-        if auth == Auth::ApiKey {
-            return (HeaderName::from_static("api-key"), self.0.clone());
-        }
-        let bearer = [b"Bearer ", self.0.as_bytes()].concat();
-        // Every byte has passed before.
-        let mut value =
-            HeaderValue::from_bytes(&bearer).unwrap_or_else(|_| HeaderValue::from_static(""));
-        value.set_sensitive(true);
-        (header::AUTHORIZATION, value)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
     }
 }
 
@@ -291,16 +247,6 @@ struct Entry {
     session: Map<String, Value>,
 }
 
-/// Reads a key.
-fn key(path: &Path) -> Result<Secret, AppError> {
-    let text = read_small_file(path)?;
-    Secret::new(&text).ok_or_else(|| AppError::File {
-        path: path.to_owned(),
-        problem: "the key is empty or has characters that no header may have; write the key alone"
-            .to_owned(),
-    })
-}
-
 fn read(path: &Path) -> Result<File, AppError> {
     let text = read_small_file(path)?;
     toml::from_str(&text).map_err(|error| {
@@ -318,10 +264,23 @@ fn read(path: &Path) -> Result<File, AppError> {
 /// The applications, and the files that they come from: watched.
 pub struct AppsReloader {
     fallback: App,
-    fallback_key: Option<Reloader<Secret, AppError>>,
+    fallback_key: Option<KeyFile>,
     file: Option<Reloader<File, AppError>>,
+    /// Why the file, as it is, cannot be used; told already.
+    file_fault: Option<String>,
     entries: BTreeMap<String, Entry>,
-    keys: BTreeMap<PathBuf, (Reloader<Secret, AppError>, Secret)>,
+    keys: BTreeMap<PathBuf, KeyFile>,
+}
+
+/// What a look at the files has found.
+#[derive(Debug)]
+pub struct Look {
+    /// The applications, when some file has changed that can be used.
+    pub apps: Option<Apps>,
+    /// What cannot be used, once for each change: what it says stays as it was.
+    pub errors: Vec<AppError>,
+    /// Whether any file cannot be used, told now or before: with it, the next start would fail.
+    pub failing: bool,
 }
 
 impl AppsReloader {
@@ -334,18 +293,15 @@ impl AppsReloader {
         key_file: Option<&Path>,
         file: Option<&Path>,
     ) -> Result<(Self, Apps), AppError> {
-        let fallback_key = match key_file {
-            None => None,
-            Some(path) => {
-                let (watch, secret) = Reloader::new(path, key)?;
-                fallback.key = Some(secret);
-                Some(watch)
-            }
-        };
+        let fallback_key = key_file.map(KeyFile::new).transpose()?;
+        if let Some(key) = &fallback_key {
+            fallback.key = Some(key.secret().clone());
+        }
         let mut this = Self {
             fallback,
             fallback_key,
             file: None,
+            file_fault: None,
             entries: BTreeMap::new(),
             keys: BTreeMap::new(),
         };
@@ -358,46 +314,57 @@ impl AppsReloader {
         Ok((this, apps))
     }
 
-    /// The applications, when a file has changed, or why they stay as they were. A file that has lost its last word of applications is taken
-    /// for a half-written one: `[app]` alone says that there are none.
-    pub fn poll(&mut self) -> Option<Result<Apps, AppError>> {
-        let mut changed = false;
-        if let Some(watch) = &mut self.file
-            && let Some(file) = watch.poll()
-        {
-            let path = watch.path().to_owned();
-            let taken = file.and_then(|file| match file.app {
-                Some(_) => self.take(file),
-                None => Err(AppError::File {
-                    path,
-                    problem: "it names no application: write [app] alone to have none".to_owned(),
-                }),
-            });
-            if let Err(error) = taken {
-                return Some(Err(error));
+    /// Looks at the files; nothing when none has changed. Each counts for itself: one that cannot be used keeps nobody from another's new key.
+    pub fn poll(&mut self) -> Option<Look> {
+        let mut found: Vec<Result<(), AppError>> = self.poll_file().into_iter().collect();
+        found.extend(self.keys.values_mut().filter_map(KeyFile::poll));
+        if let Some(key) = &mut self.fallback_key {
+            found.extend(key.poll());
+            self.fallback.key = Some(key.secret().clone());
+        }
+        if found.is_empty() {
+            return None;
+        }
+        let taken = found.iter().any(Result::is_ok);
+        let mut errors: Vec<AppError> = found.into_iter().filter_map(Result::err).collect();
+        let apps = taken.then(|| self.apps()).and_then(|apps| match apps {
+            Ok(apps) => Some(apps),
+            Err(error) => {
+                errors.push(error);
+                None
             }
-            changed = true;
-        }
-        let mut failed = None;
-        let mut look =
-            |watch: &mut Reloader<Secret, AppError>, secret: &mut Secret| match watch.poll() {
-                None => {}
-                Some(Ok(new)) => {
-                    *secret = new;
-                    changed = true;
-                }
-                Some(Err(error)) => failed = Some(error),
-            };
-        for (watch, secret) in self.keys.values_mut() {
-            look(watch, secret);
-        }
-        if let (Some(watch), Some(secret)) = (&mut self.fallback_key, &mut self.fallback.key) {
-            look(watch, secret);
-        }
-        if let Some(error) = failed {
-            return Some(Err(error));
-        }
-        changed.then(|| self.apps())
+        });
+        let mut keys = self.keys.values().chain(&self.fallback_key);
+        Some(Look {
+            apps,
+            failing: self.file_fault.is_some() || !errors.is_empty() || keys.any(KeyFile::failing),
+            errors,
+        })
+    }
+
+    /// Takes the file, when it has changed, or could not be taken before. One that has lost its last word of applications is taken for a half-written one: `[app]` alone says that
+    /// there are none.
+    fn poll_file(&mut self) -> Option<Result<(), AppError>> {
+        let watch = self.file.as_mut()?;
+        let path = watch.path().to_owned();
+        let changed = watch.poll();
+        let told = self.file_fault.take_if(|_| changed.is_none());
+        let file = match (changed, &told) {
+            (Some(file), _) => file,
+            // It may be a key that it names and that was not there yet.
+            (None, Some(_)) => read(&path),
+            (None, None) => return None,
+        };
+        let taken = file.and_then(|file| match file.app {
+            Some(_) => self.take(file),
+            None => Err(AppError::File {
+                path,
+                problem: "it names no application: write [app] alone to have none".to_owned(),
+            }),
+        });
+        self.file_fault = taken.as_ref().err().map(ToString::to_string);
+        let untold = told.is_none() || told != self.file_fault;
+        untold.then_some(taken)
     }
 
     /// Takes a new file, and the keys that it names; nothing changes when one of them cannot be used.
@@ -411,7 +378,7 @@ impl AppsReloader {
             if let Some(path) = &mut entry.key_file {
                 *path = folder.join(&*path);
                 if !keys.contains_key(path) {
-                    keys.insert(path.clone(), Reloader::new(path, key)?);
+                    keys.insert(path.clone(), KeyFile::new(path)?);
                 }
             }
         }
@@ -427,7 +394,7 @@ impl AppsReloader {
                 .key_file
                 .as_ref()
                 .and_then(|path| self.keys.get(path))
-                .map(|(_, secret)| secret.clone());
+                .map(|key| key.secret().clone());
             named.insert(name.clone(), Arc::new(app(name, entry, secret)?));
         }
         Ok(Apps {

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use firsthop_shared::reload::MISSING_POLLS;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+
 use super::super::tls::{Roots, config};
 use super::*;
 
@@ -46,6 +49,23 @@ fn shown(app: &App) -> (String, Vec<(String, String)>) {
     let text = |value: &HeaderValue| value.to_str().expect("text").to_owned();
     let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
     (target.url.to_string(), headers.collect())
+}
+
+/// What a change has made of the applications, when all files can be used.
+fn taken(watch: &mut AppsReloader) -> Apps {
+    let look = watch.poll().expect("a change");
+    assert!(look.errors.is_empty() && !look.failing, "{look:?}");
+    look.apps.expect("usable")
+}
+
+/// Why a change is not taken.
+fn refused(watch: &mut AppsReloader) -> String {
+    let look = watch.poll().expect("a change");
+    assert!(look.apps.is_none() && look.failing, "{look:?}");
+    let [error] = look.errors.as_slice() else {
+        panic!("{look:?}");
+    };
+    error.to_string()
 }
 
 #[test]
@@ -99,7 +119,7 @@ fn without_a_file_every_call_goes_where_the_flags_say() {
     assert_eq!(shown(&found), expected);
     assert!(watch.poll().is_none());
     folder.write("key", "k2");
-    let apps = watch.poll().expect("a change").expect("usable");
+    let apps = taken(&mut watch);
     assert_eq!(shown(&apps.find(None).expect("there")).1[0].1, "k2");
 }
 
@@ -110,20 +130,94 @@ fn a_change_of_the_file_or_of_a_key_is_taken_and_a_bad_one_is_not() {
     let file = folder.write("apps.toml", VOICE);
     let (mut watch, _) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
     folder.write("key", "k2");
-    let apps = watch.poll().expect("a change").expect("usable");
+    let apps = taken(&mut watch);
     assert_eq!(
         shown(&apps.find(Some("voice")).expect("there")).1[0].1,
         "Bearer k2"
     );
     folder.write("apps.toml", "[app.voice]\nbackend = \"realtime\"\n");
-    let error = watch.poll().expect("a change").expect_err("no URL");
-    assert_eq!(error.to_string(), "app.voice.url: is missing");
+    let error = refused(&mut watch);
+    assert_eq!(error, "app.voice.url: is missing");
+    // A key is taken all the same, and the file is no better for it.
     folder.write("key", "k3");
-    let apps = watch.poll().expect("a change").expect("usable");
+    let look = watch.poll().expect("a change");
+    assert!(look.errors.is_empty() && look.failing, "{look:?}");
+    let apps = look.apps.expect("another key");
     assert_eq!(
         shown(&apps.find(Some("voice")).expect("still there")).1[0].1,
         "Bearer k3"
     );
+}
+
+#[test]
+fn a_file_that_is_gone_is_told_of_and_keeps_nobody_from_another_key() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.0.join(name);
+    let one = folder.write("one", "k1");
+    folder.write("other", "k1");
+    let voice = |name: &str| {
+        format!(
+            "[app.{name}]\nbackend = \"realtime\"\nurl = \"ws://127.0.0.1:9\"\nkey_file = \"{name}\"\n"
+        )
+    };
+    let text = voice("one") + &voice("other");
+    let file = folder.write("apps.toml", &text);
+    let (mut watch, _) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
+    let key = |apps: &Apps, name: &str| {
+        let app = apps.find(Some(name)).expect("there");
+        shown(&app).1[0].1.clone()
+    };
+    let gone = |watch: &mut AppsReloader, path: &Path| {
+        std::fs::remove_file(path).expect("removed");
+        for _ in 1..MISSING_POLLS {
+            assert!(watch.poll().is_none(), "it may be being replaced");
+        }
+    };
+
+    // The very poll that finds a key missing publishes another.
+    gone(&mut watch, &one);
+    folder.write("other", "k2");
+    let look = watch.poll().expect("a change");
+    let [error] = look.errors.as_slice() else {
+        panic!("{look:?}");
+    };
+    let told = error.to_string();
+    assert!(told.contains(&one.display().to_string()), "{told}");
+    assert!(look.failing);
+    let apps = look.apps.expect("another key");
+    assert_eq!(key(&apps, "other"), "Bearer k2");
+    assert_eq!(key(&apps, "one"), "Bearer k1", "the last good one");
+    assert!(watch.poll().is_none(), "told once");
+
+    // What was told stays so, whatever else changes.
+    folder.write("other", "k3");
+    let look = watch.poll().expect("a change");
+    assert!(look.errors.is_empty() && look.failing, "{look:?}");
+    assert_eq!(key(&look.apps.expect("another key"), "other"), "Bearer k3");
+
+    // The file of all, gone as well: it is well again when both are back.
+    gone(&mut watch, &path("apps.toml"));
+    assert!(refused(&mut watch).contains("apps.toml"));
+    folder.write("one", "k4");
+    let look = watch.poll().expect("a change");
+    assert!(look.errors.is_empty() && look.failing, "{look:?}");
+    assert_eq!(key(&look.apps.expect("another key"), "one"), "Bearer k4");
+    folder.write("apps.toml", &text);
+    assert_eq!(key(&taken(&mut watch), "one"), "Bearer k4");
+
+    // A file that no longer names the key does without it.
+    gone(&mut watch, &one);
+    assert!(refused(&mut watch).contains("one"));
+    folder.write("apps.toml", &voice("other"));
+    assert!(taken(&mut watch).find(Some("one")).is_none());
+
+    // A key may come later than the file that names it.
+    folder.write("apps.toml", &voice("later"));
+    assert!(refused(&mut watch).contains("later"));
+    assert!(watch.poll().is_none(), "told once");
+    folder.write("later", "k5");
+    assert_eq!(key(&taken(&mut watch), "later"), "Bearer k5");
+    assert!(watch.poll().is_none(), "taken once");
 }
 
 #[test]
@@ -135,16 +229,15 @@ fn a_file_that_says_nothing_of_applications_is_no_change_but_one_that_says_there
     assert!(apps.find(Some("voice")).is_some());
     for half_written in ["", "# Our voices:\n"] {
         folder.write("apps.toml", half_written);
-        let error = watch.poll().expect("a change").expect_err("half-written");
-        let error = error.to_string();
+        let error = refused(&mut watch);
         assert!(error.contains("write [app] alone"), "{error}");
         assert!(watch.poll().is_none(), "told once");
     }
     folder.write("apps.toml", "[app]\n");
-    let apps = watch.poll().expect("a change").expect("usable");
+    let apps = taken(&mut watch);
     assert!(apps.find(Some("voice")).is_none());
     folder.write("apps.toml", text);
-    let apps = watch.poll().expect("a change").expect("usable");
+    let apps = taken(&mut watch);
     assert!(apps.find(Some("voice")).is_some());
 
     // Nothing is taken from anybody at the start.
@@ -152,7 +245,7 @@ fn a_file_that_says_nothing_of_applications_is_no_change_but_one_that_says_there
     let (mut watch, apps) = AppsReloader::new(App::default(), None, Some(&file)).expect("usable");
     assert!(apps.find(Some("voice")).is_none());
     folder.write("apps.toml", text);
-    let apps = watch.poll().expect("a change").expect("usable");
+    let apps = taken(&mut watch);
     assert!(apps.find(Some("voice")).is_some());
 }
 

@@ -7,7 +7,8 @@ use clap::Args;
 use firsthop_service::settings::SettingError;
 use tokio_rustls::rustls::ClientConfig;
 
-use super::apps::{App, Apps, AppsReloader, Auth, Kind, Secret, parse_url};
+use super::apps::{App, Apps, AppsReloader, Kind, parse_url};
+use super::key::{Auth, Secret};
 use super::misplaced::misplaced;
 use super::tls::{self, Roots};
 use super::{Format, Rate};
