@@ -99,7 +99,9 @@ def test_the_ratios_of_the_architecture_are_those_of_the_results() -> None:
         "timers late": ["timer_lateness_p999_ms"],
         "live loss": ["flood_live_loss"],
         "delay with 1,000 calls, p99, while": ["latency_p99_expiring_vs_not"],
-        "junk, to forwarding": [f"junk_{kind}_vs_forwarding" for kind in ("random", "empty", "forged_ufrag", "replayed")],
+        "junk, to forwarding": [
+            f"junk_{kind}_vs_forwarding" for kind in ("random", "empty", "forged_ufrag", "replayed")
+        ],
     }
     part = (REPOSITORY / "ARCHITECTURE.md").read_text().split("\n## Decided by measuring\n")[1]
     rows = re.findall(r"^\| (?P<what>\S.*) \| (?P<found>[\d./ -]+) \| (?P<must>[\d./ ]+) \|$", part, re.MULTILINE)
