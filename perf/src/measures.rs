@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use firsthop_perf::call::load::Ending;
-
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Measure {
@@ -73,8 +71,6 @@ pub(crate) struct Effort {
     pub(crate) sessions: u32,
     /// Short calls, before and while it counts.
     pub(crate) churn: (u32, u32),
-    /// How short calls end.
-    pub(crate) ending: Ending,
     /// How long calls settle before they count.
     pub(crate) settle: Duration,
 }
@@ -91,9 +87,8 @@ impl Effort {
                 cost_counted: Duration::from_millis(1_500),
                 passes: 1,
                 sessions: 200,
+                // Until the relay has forgotten calls takes half a minute, each time.
                 churn: (0, 200),
-                // What becomes of a client that vanishes takes half a minute to see.
-                ending: Ending::HangUp,
                 settle: Duration::from_secs(1),
             }
         } else {
@@ -108,7 +103,6 @@ impl Effort {
                 sessions: 1_000,
                 // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
                 churn: (4_000, 10_000),
-                ending: Ending::Mixed,
                 settle: Duration::from_secs(2),
             }
         }
