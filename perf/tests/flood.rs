@@ -1,32 +1,15 @@
 //! Floods against a real relay, at a scale that any machine bears: live calls lose nothing, and each kind of junk is dropped
 //! for the reason that it should be.
 
-use std::path::{Path, PathBuf};
+mod beside;
+
 use std::time::Duration;
 
 use firsthop_perf::bench::floods;
 use firsthop_perf::flood::{FloodPlan, FloodReport, Junk};
-use firsthop_perf::subject::Lab;
 use firsthop_shared::limits::TRUNK_RECORDS_MAX;
 
-/// The relay that was built beside this test, or the one that `FIRSTHOP_RELAY` names.
-fn relay() -> PathBuf {
-    if let Some(named) = std::env::var_os("FIRSTHOP_RELAY") {
-        return named.into();
-    }
-    let test = std::env::current_exe().expect("this test's own path");
-    let built = test.ancestors().nth(2).map(|folder| folder.join("relay"));
-    built
-        .filter(|path| path.is_file())
-        .expect("a relay beside this test: cargo build -p firsthop-relay, or set FIRSTHOP_RELAY")
-}
-
-fn lab(relay: &Path) -> Lab {
-    let cores = core_affinity::get_core_ids().expect("processors");
-    let processor = cores.last().expect("at least one").id;
-    let directory = std::env::temp_dir().join(format!("firsthop-flood-{}", std::process::id()));
-    Lab::new(processor, directory, relay.to_owned(), None).expect("a directory")
-}
+use beside::lab;
 
 /// Why the relay dropped what it read.
 fn reasons(report: &FloodReport) -> Vec<&str> {
@@ -54,7 +37,7 @@ fn live_calls_lose_nothing_to_any_kind_of_junk() {
         duration: Duration::from_secs(1),
         rounds: 1,
     };
-    let lab = lab(&relay());
+    let lab = lab("flood");
     let reports = floods(&lab, 100, &plan, |_| {}).expect("five floods");
     assert_eq!(reports.len(), Junk::ALL.len());
     for report in &reports {

@@ -1,32 +1,16 @@
 //! A table of many flows in a real relay: what is measured with them is measured with all of them there.
 
+mod beside;
+
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use firsthop_perf::bench::{Effort, Ready, flow_case, flow_cost, start};
 use firsthop_perf::rig::RigError;
 use firsthop_perf::signal::{Signal, send};
-use firsthop_perf::subject::{Lab, Program, RelayOptions};
+use firsthop_perf::subject::{Program, RelayOptions};
 
-/// The relay that was built beside this test, or the one that `FIRSTHOP_RELAY` names.
-fn relay() -> PathBuf {
-    if let Some(named) = std::env::var_os("FIRSTHOP_RELAY") {
-        return named.into();
-    }
-    let test = std::env::current_exe().expect("this test's own path");
-    let built = test.ancestors().nth(2).map(|folder| folder.join("relay"));
-    built
-        .filter(|path| path.is_file())
-        .expect("a relay beside this test: cargo build -p firsthop-relay, or set FIRSTHOP_RELAY")
-}
-
-fn lab(name: &str) -> Lab {
-    let cores = core_affinity::get_core_ids().expect("processors");
-    let processor = cores.last().expect("at least one").id;
-    let folder = format!("firsthop-flows-{name}-{}", std::process::id());
-    Lab::new(processor, std::env::temp_dir().join(folder), relay(), None).expect("a directory")
-}
+use beside::lab;
 
 /// How many datagrams the socket at an address has had no room for.
 fn drops(address: SocketAddrV4) -> u64 {
@@ -43,7 +27,7 @@ fn drops(address: SocketAddrV4) -> u64 {
 fn flows_whose_records_were_lost_are_restored_all_the_same() {
     // Their records find no room in the largest buffer that a relay asks for.
     const FLOWS: u32 = 200_000;
-    let lab = lab("restored");
+    let lab = lab("flows-restored");
     let Ready {
         mut rig,
         mut subject,
@@ -80,7 +64,7 @@ fn flows_that_find_no_room_in_the_table_are_not_measured() {
         ..Effort::QUICK
     };
     let mut case = flow_case(FLOWS);
-    let (cost, _) = flow_cost(&lab("room"), &case, &effort).expect("all find room");
+    let (cost, _) = flow_cost(&lab("flows-room"), &case, &effort).expect("all find room");
     assert_eq!(cost.there, u64::from(FLOWS));
     assert!(!cost.cost.drops.contains_key("no_flow_rtp"), "{cost:?}");
 
@@ -88,7 +72,7 @@ fn flows_that_find_no_room_in_the_table_are_not_measured() {
         flows: ROOM,
         ..RelayOptions::default()
     });
-    let refused = flow_cost(&lab("no-room"), &case, &effort).err();
+    let refused = flow_cost(&lab("flows-no-room"), &case, &effort).err();
     let error = refused.expect("most find none");
     assert!(
         matches!(error, RigError::Missing { there, flows: FLOWS } if there <= u64::from(ROOM)),
