@@ -103,7 +103,6 @@ impl<T: Translator> Stage<T> {
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
                 Some(Output::Clear { .. }) => self.playout.clear(),
-                Some(Output::Encoded { .. }) => panic!("nothing is passed through here"),
                 Some(Output::End(_)) => return,
             }
             self.report();

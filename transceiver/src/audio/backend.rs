@@ -14,27 +14,25 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::codec::Codec;
+use super::g711::Law;
 use super::ledger::{ItemId, PlayoutEvent};
 
 /// In which form audio crosses the seam, both ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// 24 kHz mono, decoded and encoded for the backend: [`Input::Audio`] and [`Output::Audio`].
+    /// 24,000 samples a second, decoded and encoded for the backend.
     Pcm,
-    /// The client's own codec, passed through: [`Input::Encoded`] and [`Output::Encoded`]. Possible with G.711, when the call has the
-    /// same law.
-    Encoded(Codec),
+    /// 8,000 samples a second, those of this law of G.711, passed through: [compressed](Law::compress), they are the client's own bytes, and
+    /// the client gets the bytes of those that it is given. Possible when the call has the same law.
+    Narrow(Law),
 }
 
 /// What a backend is told.
 #[derive(Debug, Clone, Copy)]
 pub enum Input<'a> {
-    /// What the client says: 24 kHz mono, without gaps in time, in pieces of 2.5 to 320 ms. Only with [`Format::Pcm`].
+    /// What the client says: mono, at the rate of the [`Format`], in pieces of 2.5 to 320 ms. It has no gaps in time: what was lost on the
+    /// way is made up.
     Audio(&'a [i16]),
-    /// The same as [`Format::Encoded`]: a byte per sample, 8 kHz, the client's own bytes. What was lost on the way is made up and encoded,
-    /// so this has no gaps in time either.
-    Encoded(&'a [u8]),
     /// An event that the client sent on the data channel: its text as it came, so possibly not even JSON.
     Event(&'a str),
     /// What became of audio that this backend gave. After an [`Output::Clear`], `Cleared` comes for each item that it cut off.
@@ -52,16 +50,8 @@ pub enum Output<'a> {
     Audio {
         /// What it belongs to.
         item: Option<ItemId>,
-        /// 24 kHz mono.
+        /// Mono, at the rate of the [`Format`].
         pcm: &'a [i16],
-    },
-    /// The same as [`Format::Encoded`]: at most [`QueueState::room`] bytes, which reach the client as they are, in frames of 20 ms. Silence
-    /// between items, and the fade of what is cleared, are made here.
-    Encoded {
-        /// What it belongs to.
-        item: Option<ItemId>,
-        /// A byte per sample, 8 kHz.
-        payload: &'a [u8],
     },
     /// All audio of this item has been given.
     Finished(ItemId),
@@ -127,7 +117,7 @@ pub struct BackendReport {
     pub refused_events: u64,
 }
 
-/// How the playout queue stands, in samples at the rate of the [`Format`]: 24,000 per second, or 8,000, each of them a byte.
+/// How the playout queue stands, in samples at the rate of the [`Format`]: 24,000 per second, or 8,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueState {
     /// Samples waiting to be sent.
@@ -161,7 +151,7 @@ impl fmt::Display for BackendReport {
 /// What speaks to the user of one session.
 pub trait Backend: Send {
     /// In which form it takes and gives audio, the same for its whole life. One that can pass the call's codec through was told of that codec
-    /// when it was made. Audio in another form than this is dropped and counted.
+    /// when it was made.
     fn format(&self) -> Format {
         Format::Pcm
     }

@@ -56,7 +56,7 @@ pub struct ConversationCounters {
     pub playout: PlayoutCounters,
     /// Events that the channel did not take: too many waited for one that takes none.
     pub dropped_events: u64,
-    /// Samples that the backend gave beyond the room it was told of, or in another form than its own: dropped.
+    /// Samples that the backend gave beyond the room it was told of: dropped.
     pub overrun: u64,
     /// Frames that the encoder refused: not sent.
     pub unencoded: u64,
@@ -126,13 +126,7 @@ enum Form {
     /// 24 kHz PCM.
     Pcm(Encoder),
     /// G.711, passed through: 8 kHz samples that are the bytes of this law.
-    Passed {
-        law: Law,
-        /// The bytes at hand, for the backend; kept for its memory.
-        up: Vec<u8>,
-        /// The samples at hand, from the backend; kept for its memory.
-        down: Vec<i16>,
-    },
+    Passed(Law),
 }
 
 impl Conversation {
@@ -140,7 +134,7 @@ impl Conversation {
     ///
     /// # Errors
     /// The codec library could not make a decoder or an encoder, or a setting of the encoder is out of its range. Or the backend wants
-    /// to pass a codec through that is not the call's, or not G.711.
+    /// to pass another codec through than the call's.
     pub fn new(
         backend: Box<dyn Backend>,
         settings: ConversationSettings,
@@ -156,21 +150,16 @@ impl Conversation {
                 ),
                 Form::Pcm(Encoder::new(settings.codec, settings.encoder)?),
             ),
-            Format::Encoded(codec) => {
-                let law = codec.law().filter(|_| codec == settings.codec);
-                let law = law.ok_or(CodecError {
+            Format::Narrow(law) if settings.codec.law() == Some(law) => (
+                Uplink::narrow(law),
+                Playout::narrow(settings.playout, first_timestamp),
+                Form::Passed(law),
+            ),
+            Format::Narrow(_) => {
+                return Err(CodecError {
                     what: "pass audio through",
-                    reason: "the backend's codec is not the call's, or not G.711",
-                })?;
-                (
-                    Uplink::narrow(law),
-                    Playout::narrow(settings.playout, first_timestamp),
-                    Form::Passed {
-                        law,
-                        up: Vec::new(),
-                        down: Vec::new(),
-                    },
-                )
+                    reason: "the backend's codec is not the call's",
+                });
             }
         };
         Ok(Self {
@@ -224,11 +213,8 @@ impl Conversation {
                     return None;
                 }
             },
-            Form::Passed { law, .. } => {
-                let samples = &frame.pcm[..g711::FRAME];
-                for (byte, sample) in self.payload.iter_mut().zip(samples) {
-                    *byte = law.compress(*sample);
-                }
+            Form::Passed(law) => {
+                law.compress_all(&frame.pcm[..g711::FRAME], &mut self.payload[..]);
                 g711::FRAME
             }
         };
@@ -366,14 +352,7 @@ impl Conversation {
         let mut heard = false;
         // The uplink holds a bounded number of packets and fills in at most one frame per 20 ms.
         while let Some(pcm) = self.uplink.poll(now) {
-            match &mut self.form {
-                Form::Pcm(_) => self.backend.handle(Input::Audio(pcm), now),
-                Form::Passed { law, up, .. } => {
-                    up.clear();
-                    up.extend(pcm.iter().map(|sample| law.compress(*sample)));
-                    self.backend.handle(Input::Encoded(up), now);
-                }
-            }
+            self.backend.handle(Input::Audio(pcm), now);
             self.take_outputs(now);
             heard = true;
         }
@@ -402,23 +381,8 @@ impl Conversation {
                     self.events.push(text);
                 }
                 Some(Output::Audio { item, pcm }) => {
-                    let taken = match self.form {
-                        Form::Pcm(_) => self.playout.push(item, pcm, now),
-                        Form::Passed { .. } => 0,
-                    };
+                    let taken = self.playout.push(item, pcm, now);
                     self.counters.overrun += (pcm.len() - taken) as u64;
-                    self.counters.turns.queued(self.playout.queued_time());
-                }
-                Some(Output::Encoded { item, payload }) => {
-                    let taken = match &mut self.form {
-                        Form::Pcm(_) => 0,
-                        Form::Passed { law, down, .. } => {
-                            down.clear();
-                            down.extend(payload.iter().map(|code| law.expand(*code)));
-                            self.playout.push(item, down, now)
-                        }
-                    };
-                    self.counters.overrun += (payload.len() - taken) as u64;
                     self.counters.turns.queued(self.playout.queued_time());
                 }
                 Some(Output::Finished(item)) => {

@@ -354,7 +354,6 @@ impl Backend for Echo {
         match input {
             Input::Audio(pcm) => self.hear(pcm),
             // Its form is PCM: it listens for voice.
-            Input::Encoded(_) => {}
             Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => self.progress(event),
         }

@@ -22,10 +22,6 @@ pub enum Law {
 static MU: [i16; 256] = table(Law::Mu);
 static A: [i16; 256] = table(Law::A);
 
-/// The codes of magnitudes on the laws' own scales: a frame that passes through is compressed once each way.
-static MU_CODES: [u8; 1 << 13] = mu_codes();
-static A_CODES: [u8; 1 << 12] = a_codes();
-
 impl Law {
     /// The sample that a byte stands for.
     #[must_use]
@@ -39,13 +35,19 @@ impl Law {
     /// The byte whose sample is nearest, by the decision values of the recommendation.
     #[must_use]
     pub fn compress(self, sample: i16) -> u8 {
-        // One's complement: zero is positive, and the negative side mirrors the positive one.
-        let magnitude = (if sample < 0 { !sample } else { sample }).cast_unsigned();
-        let sign = if sample < 0 { 0 } else { 0x80 };
-        // Magnitudes have 15 bits.
         match self {
-            Self::Mu => sign | MU_CODES[usize::from(magnitude >> 2) & 0x1fff],
-            Self::A => sign ^ A_CODES[usize::from(magnitude >> 3) & 0xfff],
+            Self::Mu => mu_compressed(sample),
+            Self::A => a_compressed(sample),
+        }
+    }
+
+    /// [Compresses](Self::compress) as many samples as there are, or as there is room for.
+    pub fn compress_all(self, samples: &[i16], bytes: &mut [u8]) {
+        // A loop for each law, without a branch in it: the compiler makes several samples of each step.
+        let pairs = bytes.iter_mut().zip(samples);
+        match self {
+            Self::Mu => pairs.for_each(|(byte, sample)| *byte = mu_compressed(*sample)),
+            Self::A => pairs.for_each(|(byte, sample)| *byte = a_compressed(*sample)),
         }
     }
 }
@@ -53,46 +55,35 @@ impl Law {
 /// Adding this makes each segment of µ-law begin at a power of two.
 const MU_BIAS: u16 = 33;
 
-/// Segment (3 bits) and place in it (4 bits) of a magnitude of 13 bits.
-const fn mu_magnitude(magnitude: u16) -> u8 {
-    let biased = magnitude + MU_BIAS;
-    let biased = if biased > 0x1fff { 0x1fff } else { biased };
-    // The highest bit is bit 5 in the first segment, and bit 12 in the last.
-    let segment = biased.ilog2() - 5;
-    let place = (biased >> (segment + 1)) & 0xf;
-    (segment << 4) as u8 | place as u8
+/// Sign, and magnitude in 15 bits. One's complement: zero is positive, and the negative side mirrors the positive one.
+fn parts(sample: i16) -> (u8, i32) {
+    let negative = sample >> 15;
+    let sign = !(negative as u8) & 0x80;
+    (sign, i32::from(sample ^ negative))
 }
 
-/// The same of a magnitude of 12 bits.
-const fn a_magnitude(magnitude: u16) -> u8 {
-    let scaled = magnitude >> 1;
+/// Segment and place of a number from 1 to 2^24: its highest bit, and the four below that, as a floating-point number has them. `first` is the
+/// highest bit of the first segment, which has the number 0.
+fn segment_and_place(number: i32, first: u32) -> u32 {
+    ((number as f32).to_bits() >> 19).wrapping_sub((127 + first) << 4)
+}
+
+fn mu_compressed(sample: i16) -> u8 {
+    let (sign, magnitude) = parts(sample);
+    let biased = ((magnitude >> 2) + i32::from(MU_BIAS)).min(0x1fff);
+    sign | (!segment_and_place(biased, 5) as u8 & 0x7f)
+}
+
+fn a_compressed(sample: i16) -> u8 {
+    let (sign, magnitude) = parts(sample);
+    let scaled = magnitude >> 4;
     // The first two segments have the same step: together they are linear.
-    if scaled < 32 {
-        return scaled as u8;
-    }
-    let segment = scaled.ilog2() - 3;
-    let place = (scaled >> (segment - 1)) & 0xf;
-    (segment << 4) as u8 | place as u8
-}
-
-const fn mu_codes() -> [u8; 1 << 13] {
-    let mut codes = [0; 1 << 13];
-    let mut magnitude = 0;
-    while magnitude < codes.len() {
-        codes[magnitude] = !mu_magnitude(magnitude as u16) & 0x7f;
-        magnitude += 1;
-    }
-    codes
-}
-
-const fn a_codes() -> [u8; 1 << 12] {
-    let mut codes = [0; 1 << 12];
-    let mut magnitude = 0;
-    while magnitude < codes.len() {
-        codes[magnitude] = a_magnitude(magnitude as u16) ^ 0x55;
-        magnitude += 1;
-    }
-    codes
+    let code = if scaled < 32 {
+        scaled as u32
+    } else {
+        segment_and_place(scaled, 3)
+    };
+    (sign | code as u8) ^ 0x55
 }
 
 const fn mu_expanded(code: u8) -> i16 {

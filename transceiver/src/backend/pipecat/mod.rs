@@ -418,7 +418,6 @@ impl Translator for Pipecat {
                 self.hear(pcm);
             }
             // Not this backend's form.
-            Input::Encoded(_) => {}
             Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => {
                 let cut = self.outputs.played(event);

@@ -44,7 +44,7 @@ pub struct RealtimeSettings {
     pub session: Map<String, Value>,
     /// The audio format that the application fixes; otherwise the server's word counts.
     pub format: Option<Format>,
-    /// The law of G.711 in which audio crosses the seam to the session, unchanged; nothing for PCM.
+    /// The law of G.711 whose samples cross the seam to the session; nothing for PCM at 24 kHz.
     pub passed: Option<Law>,
     /// Event ids follow from it; it should be random.
     pub seed: u64,
@@ -58,11 +58,7 @@ pub struct Realtime {
     remembered: usize,
     format: Option<Format>,
     outputs: Outputs,
-    /// What the last poll gave, in the law that is passed through.
-    encoded: Vec<u8>,
     passed: Option<Law>,
-    /// What the client said last, as samples; kept for its memory.
-    expanded: Vec<i16>,
     rate: Rate,
     up: Upstream,
     packer: Packer,
@@ -96,9 +92,7 @@ impl Realtime {
             session: settings.session,
             format: settings.format,
             outputs: Outputs::new(settings.seed, NAMES),
-            encoded: Vec::new(),
             passed: settings.passed,
-            expanded: Vec::new(),
             rate,
             up: Upstream::new(rate.frame()),
             packer: Packer::new(format, rate),
@@ -314,22 +308,12 @@ impl Realtime {
 
 impl Translator for Realtime {
     fn form(&self) -> Form {
-        self.passed
-            .map_or(Form::Pcm, |law| Form::Encoded(law.into()))
+        self.passed.map_or(Form::Pcm, Form::Narrow)
     }
 
     fn handle(&mut self, input: Input<'_>, now: Instant) {
         match input {
             Input::Audio(pcm) => self.hear(pcm),
-            Input::Encoded(bytes) => {
-                if let Some(law) = self.passed {
-                    let mut pcm = std::mem::take(&mut self.expanded);
-                    pcm.clear();
-                    pcm.extend(bytes.iter().map(|code| law.expand(*code)));
-                    self.hear(&pcm);
-                    self.expanded = pcm;
-                }
-            }
             Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => {
                 let cut = self.outputs.played(event);
@@ -378,16 +362,7 @@ impl Translator for Realtime {
     }
 
     fn poll(&mut self, queue: QueueState, now: Instant) -> Option<Output<'_>> {
-        match (self.outputs.poll(queue.room, now)?, self.passed) {
-            (Output::Audio { item, pcm }, Some(law)) => {
-                self.encoded.clear();
-                self.encoded
-                    .extend(pcm.iter().map(|sample| law.compress(*sample)));
-                let payload = &self.encoded;
-                Some(Output::Encoded { item, payload })
-            }
-            (output, _) => Some(output),
-        }
+        self.outputs.poll(queue.room, now)
     }
 
     fn poll_clear(&mut self) -> Option<Instant> {

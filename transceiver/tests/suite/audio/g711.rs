@@ -152,6 +152,20 @@ fn the_digital_milliwatt_is_a_tone_of_its_level() {
 }
 
 #[test]
+fn samples_compressed_together_become_what_each_becomes_alone() {
+    let samples: Vec<i16> = (i16::MIN..=i16::MAX).collect();
+    for law in LAWS {
+        let mut bytes = vec![0; samples.len()];
+        law.compress_all(&samples, &mut bytes);
+        let alone: Vec<u8> = samples.iter().map(|s| law.compress(*s)).collect();
+        assert!(bytes == alone, "{law:?}");
+        // Neither side is read or written beyond the shorter.
+        law.compress_all(&samples[..3], &mut bytes[..2]);
+        assert_eq!(bytes[2..], alone[2..]);
+    }
+}
+
+#[test]
 fn every_code_comes_back_to_itself() {
     for law in LAWS {
         for code in 0..=255 {

@@ -83,7 +83,6 @@ impl Stage {
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
                 Some(Output::Clear { .. }) => self.playout.clear(),
-                Some(Output::Encoded { .. }) => panic!("a bot takes PCM alone"),
                 Some(Output::End(why)) => {
                     assert!(!std::mem::replace(&mut self.ended, true), "it ends once");
                     self.note("ended", format!("{why:?}").into());

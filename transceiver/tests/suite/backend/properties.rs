@@ -119,7 +119,7 @@ impl Stage {
                 }
                 Some(Output::Finished(item)) => self.playout.finish(item),
                 Some(Output::Clear { .. }) => self.playout.clear(),
-                Some(Output::Encoded { .. } | Output::End(_)) => panic!("not here"),
+                Some(Output::End(_)) => panic!("not here"),
             }
             self.report();
         }
