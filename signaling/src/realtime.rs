@@ -203,8 +203,15 @@ impl FrontDoor {
         match self.locate(id, context.steered) {
             Ok(located) => {
                 let created = located.call().created;
-                let caller = self.authenticate(headers, Purpose::Call { created })?;
-                caller.reached(located)
+                let caller = self.authenticate(headers, Purpose::Call { created });
+                match caller.and_then(|caller| caller.reached(located)) {
+                    Ok(located) => Ok(located),
+                    // When somebody else's call was created is nobody's business: the answer is that of an id without a call.
+                    Err(refused) => {
+                        self.authenticate(headers, Purpose::Scope(Scope::Calls))?;
+                        Err(refused)
+                    }
+                }
             }
             Err(unknown) => {
                 self.authenticate(headers, Purpose::Scope(Scope::Calls))?;

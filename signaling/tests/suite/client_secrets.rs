@@ -266,6 +266,50 @@ async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for()
 }
 
 #[tokio::test]
+async fn an_expired_secret_does_not_tell_when_somebody_else_s_call_was_created() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let keyring = ApiKeyring::load(&stage.path("api.toml")).expect("a keyring");
+    let claims = Claims {
+        key: "dev".into(),
+        created: now() - 1_000,
+        expires: now() - 400,
+        nonce: 1,
+        session: Map::new(),
+        max_seconds: None,
+        origins: Vec::new(),
+    };
+    let secret = client_secret::mint(keyring.active(), &claims);
+    for age in [900, 100] {
+        let call = CallRef {
+            cluster: ClusterId(1),
+            control: stub.control,
+            session: SessionId(1),
+            created: (now() - age) * 1_000,
+            placed: Placed {
+                tenant: Tenant::named("another"),
+                secret: 2,
+            },
+        };
+        let theirs = call_id::seal(keyring.active(), &call);
+        let mut forged = theirs.as_str().to_owned();
+        let last = forged.pop();
+        forged.push(if last == Some('A') { 'B' } else { 'A' });
+        for id in [theirs.as_str(), &forged] {
+            let sent = front
+                .client
+                .delete(format!("{}{CALLS}/{id}", front.url))
+                .bearer_auth(&secret)
+                .send();
+            let told = told(sent.await.expect("a response")).await;
+            let answer = (told.status, told.code.as_str());
+            assert_eq!(answer, (401, "expired_client_secret"), "{age}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn slips_in_the_request_are_told_by_their_field() {
     let stage = Stage::new();
     let front = stage.front(&[]).await;
