@@ -71,6 +71,8 @@ reasons! {
     OwnerOutside = "owner_outside",
     /// The client's address is inside the internal networks.
     ClientInside = "client_inside",
+    /// A request from port 0, where nothing can be sent.
+    ClientPort = "client_port",
     /// MESSAGE-INTEGRITY does not verify under the ufrag's password.
     StunIntegrity = "stun_integrity",
     /// DTLS from an address without a flow.

@@ -226,6 +226,9 @@ impl Router {
         if !self.serves(source.client) {
             return Err(Reason::ClientInside);
         }
+        if source.client.port() == 0 {
+            return Err(Reason::ClientPort);
+        }
         let password = token::ice_password(&self.keyring, ufrag).map_err(token_reason)?;
         if !request.verify_integrity(password.as_bytes()) {
             return Err(Reason::StunIntegrity);

@@ -133,6 +133,7 @@ fn nothing_that_is_unverified_leaves_a_trace() {
     let outside = Call::plain(who(1, "198.51.100.7:5000", 0));
     let from = client("203.0.113.9:40000");
     let inside = client("10.9.9.9:40000");
+    let nowhere = client("203.0.113.9:0");
     let r = &call.requests;
     let method = world::turn_allocate();
     let response = world::stun_response();
@@ -168,6 +169,7 @@ fn nothing_that_is_unverified_leaves_a_trace() {
         assert_eq!(counters.drops_total(), others + before + 3);
     }
     assert_eq!(relay.refuse(0, inside, &r.good), Reason::ClientInside);
+    assert_eq!(relay.refuse(0, nowhere, &r.good), Reason::ClientPort);
     relay.router.set_keyring(keyring(&[2]));
     assert_eq!(relay.refuse(0, from, &r.good), Reason::UfragUnknownKey);
     assert_eq!(relay.router.flow_counts().flows, 0);
