@@ -83,7 +83,7 @@ pub const COUNTERS: &[Value] = values! {
     "peers_answered", "Answers to them", |s| s.router.peers_answered;
     "keepalives_answered", "Answers made to keepalives of other relays", |s| s.router.keepalives_answered;
     "fail_overs", "Times that a relay took over from another, or the preferred one came back", |s| s.router.fail_overs;
-    "receive_buffers_exhausted", "Receives that ended because no buffer was free", |s| s.ring.buffers_exhausted;
+    "receive_buffers_exhausted", "Times that a receive ended because no buffer was free: packets then wait in the socket; socket_receive_drops counts those lost", |s| s.ring.buffers_exhausted;
     "receives_armed", "Multishot receives armed, the first time and again", |s| s.ring.arms;
     "completion_queue_overflows", "Turns that found the completion queue overflown", |s| s.ring.overflows;
     "system_calls", "io_uring_enter calls of the packet ring", |s| s.ring.enters;

@@ -175,6 +175,9 @@ pub const MEMLOCK_PER_CORE: u64 = 512 * 1_024;
 /// How many files a core has open, at the most: its rings and what wakes them, and a socket for each listen address and the trunks.
 pub const FILES_PER_CORE: usize = 64;
 
+/// How many files a core opens at the start beside its sockets, which the admin thread holds once more: rings and what wakes them.
+pub const FILES_PER_CORE_START: usize = 8;
+
 /// Memory that an executor registers for storage I/O, in bytes: the least that glommio takes, because there is no storage.
 pub const EXECUTOR_IO_MEMORY: usize = 64 * 1_024;
 
@@ -284,5 +287,6 @@ const _: () = {
     assert!(CACHE_ENTRY.as_secs() == 2 * FLOW_IDLE_SECS as u64);
     // What the expiry and the notes of a turn bring for the cache finds room until the pump takes it.
     assert!(EXPIRY_BUDGET as usize + NOTES_PER_TURN <= CHANGES_MAX);
+    assert!(FILES_PER_CORE_START + 2 * (LISTEN_MAX + 1) <= FILES_PER_CORE);
     assert!(MESSAGE_SLOTS < RING_ENTRIES && LISTEN_MAX < u8::MAX as usize);
 };

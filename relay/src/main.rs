@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use firsthop_relay::bystander::{Bystander, Left};
 use firsthop_relay::config::{Config, HandedOver, Settings};
-use firsthop_relay::limits::{ADMIN, FILES_PER_CORE};
+use firsthop_relay::limits::{ADMIN, FILES_PER_CORE, FILES_PER_CORE_START};
 use firsthop_relay::relay::{Relay, RelayError};
-use firsthop_service::{file_size, open_files, settings};
+use firsthop_service::open_files::{self, Demand};
+use firsthop_service::{file_size, settings};
 use tracing::info;
 
 const PROGRAM: &str = "relay";
@@ -40,7 +41,15 @@ fn main() -> ExitCode {
     let stays = (config.handed_over == HandedOver::Stay)
         .then(|| config.handover.clone())
         .flatten();
-    let open_files = open_files::provide(processors.len() * FILES_PER_CORE + ADMIN.connections);
+    let sockets = 2 * (config.listen.len() + 1);
+    let demand = Demand {
+        start: processors.len() * (FILES_PER_CORE_START + sockets),
+        full: processors.len() * FILES_PER_CORE + ADMIN.connections,
+    };
+    let open_files = match open_files::provide(demand) {
+        Ok(open_files) => open_files,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
     let mut relay = match Relay::start(config, files) {
         Ok(relay) => relay,
         Err(error) if error.is_setting() => return settings::refuse(PROGRAM, &error),

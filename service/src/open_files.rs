@@ -7,14 +7,28 @@
 
 use std::io;
 
-use crate::limits::FILES_RESERVE;
+use crate::limits::{FILES_LEAST, FILES_RESERVE};
+use crate::settings::SettingError;
 
-/// Raises the limit as far as it goes, for so many sockets and some other files. To be called at the start.
-pub fn provide(sockets: usize) -> OpenFiles {
-    OpenFiles {
-        needed: u64::try_from(sockets).map_or(u64::MAX, |n| n.saturating_add(FILES_RESERVE)),
-        granted: raise(),
-    }
+/// What helps when the limit is too low, in units, containers and shells.
+const FIX: &str = "raise the hard limit (LimitNOFILE=, --ulimit nofile=, ulimit -Hn)";
+
+/// How many files a program opens that others do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// Before it serves anybody: without them it cannot start.
+    pub start: usize,
+    /// At the most, when it serves as many as its settings allow.
+    pub full: usize,
+}
+
+/// Raises the limit as far as it goes. To be called at the start, before anything is opened that stays open: much of what is opened later
+/// can only panic when it is refused.
+///
+/// # Errors
+/// The limit is too low for a start.
+pub fn provide(demand: Demand) -> Result<OpenFiles, SettingError> {
+    OpenFiles::new(demand, raise())
 }
 
 /// What came of raising the limit.
@@ -26,6 +40,26 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
+    fn new(demand: Demand, granted: io::Result<u64>) -> Result<Self, SettingError> {
+        let with = |files, more: u64| {
+            u64::try_from(files)
+                .unwrap_or(u64::MAX)
+                .saturating_add(more)
+        };
+        let least = with(demand.start, FILES_LEAST);
+        match granted {
+            Ok(granted) if granted < least => Err(SettingError::new(
+                "",
+                format!("only {granted} files may be open, and the start takes {least}"),
+                FIX,
+            )),
+            granted => Ok(Self {
+                needed: with(demand.full, FILES_RESERVE),
+                granted,
+            }),
+        }
+    }
+
     /// Says in the log when there are not enough. To be called when the program has started: one that refuses a setting says nothing else.
     pub fn report(&self) {
         let needed = self.needed;
@@ -34,7 +68,7 @@ impl OpenFiles {
             Ok(granted) => tracing::info!(
                 granted,
                 needed,
-                "fewer files may be open than these settings can make necessary; raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+                "fewer files may be open than these settings can make necessary; {FIX}"
             ),
             Err(error) => tracing::warn!(%error, "the limit of open files cannot be raised"),
         }
@@ -95,5 +129,28 @@ mod tests {
             (before.rlim_max, before.rlim_max)
         );
         assert_eq!(raise().expect("as before"), before.rlim_max);
+    }
+    #[test]
+    fn a_limit_below_what_the_start_takes_is_refused_with_both_numbers_and_the_fix() {
+        let demand = Demand {
+            start: 10,
+            full: 1_000,
+        };
+        let least = FILES_LEAST + 10;
+        let refused = OpenFiles::new(demand, Ok(least - 1)).expect_err("too low");
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "only {} files may be open, and the start takes {least}; {FIX}",
+                least - 1
+            )
+        );
+        let low = OpenFiles::new(demand, Ok(least)).expect("enough to start");
+        assert_eq!(low.needed, FILES_RESERVE + 1_000);
+        let unknown = OpenFiles::new(demand, Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(
+            unknown.is_ok(),
+            "what cannot be told is no reason to stay down"
+        );
     }
 }

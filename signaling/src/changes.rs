@@ -2,7 +2,7 @@
 //!
 //! One that starts later, drains or goes away is the normal course of things and logged at INFO, once per change. What only an
 //! operator can put right (another control secret, another version) is a WARN, also of one that was away before for another reason.
-//! One that has several causes by turns is warned of now and then, and not at each turn.
+//! One that has several causes by turns is told of now and then, and not at each turn.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -54,8 +54,8 @@ pub struct Changes(HashMap<SocketAddr, Logged>);
 struct Logged {
     /// How it stood, and why it was away.
     last: Option<(Standing, Option<Cause>)>,
-    /// By cause: a new one is warned of at once, whatever was warned of before.
-    warnings: HashMap<Cause, Complaints>,
+    /// By cause: a new one is told of at once, whatever was told of before.
+    told: HashMap<Cause, Complaints>,
 }
 
 impl Logged {
@@ -86,23 +86,26 @@ impl Changes {
             return;
         };
         let cause = Cause::of(error);
-        let mut warning = || logged.warnings.entry(cause).or_default().due(now);
+        let mut due = || logged.told.entry(cause).or_default().due(now);
         match (standing, error) {
             (Standing::Away, Some(error)) if cause == Cause::Secret => {
-                if let Some(times) = warning() {
+                if let Some(times) = due() {
                     tracing::warn!(%control, %error, times, "transceiver refuses the control secret: is it the same file on both sides?");
                 }
             }
             (Standing::Away, Some(OwnerError::Garbled(reason))) => {
-                if let Some(times) = warning() {
+                if let Some(times) = due() {
                     tracing::warn!(%control, reason, times, "transceiver does not speak this version's control protocol");
                 }
             }
             (Standing::Away, Some(error)) => {
-                tracing::info!(%control, reason = %error, "transceiver is away");
+                // That it has left is told each time; that it is away for another reason than before, now and then.
+                if before != Some(Standing::Away) || due().is_some() {
+                    tracing::info!(%control, reason = %error, "transceiver is away");
+                }
             }
             (Standing::Away, None) => {
-                if let Some(times) = warning() {
+                if let Some(times) = due() {
                     tracing::warn!(%control, times, "transceiver names no usable trunk address: set its --owner");
                 }
             }
@@ -169,12 +172,12 @@ mod tests {
         }
     }
 
-    /// The lines that `log` writes as warnings.
-    fn warnings(log: impl FnOnce()) -> Vec<String> {
+    /// The lines that `log` writes at this level and above.
+    fn lines(level: tracing::Level, log: impl FnOnce()) -> Vec<String> {
         let kept = Kept::default();
         let writer = kept.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
+            .with_max_level(level)
             .with_writer(move || writer.clone())
             .with_ansi(false)
             .finish();
@@ -193,7 +196,7 @@ mod tests {
         let mut log = |control, error: &OwnerError, now| {
             changes.log(control, Standing::Away, Some(error), now);
         };
-        let lines = warnings(|| {
+        let lines = lines(tracing::Level::WARN, || {
             for turn in 0..10 {
                 let now = start + turn * COMPLAINT_INTERVAL / 10;
                 log(control, &OwnerError::Gone, now);
@@ -221,5 +224,27 @@ mod tests {
                 "{line}"
             );
         }
+    }
+    #[test]
+    fn that_it_is_away_is_told_once_each_time_it_leaves() {
+        let control: SocketAddr = "127.0.0.1:5080".parse().expect("an address");
+        let start = Instant::now();
+        let mut changes = Changes::default();
+        let lines = lines(tracing::Level::INFO, || {
+            for _ in 0..2 {
+                // Behind a balancer whose other servers answer something else.
+                for _ in 0..5 {
+                    for error in [OwnerError::Gone, OwnerError::Garbled("?".into())] {
+                        changes.log(control, Standing::Away, Some(&error), start);
+                    }
+                }
+                changes.log(control, Standing::Ready, None, start);
+            }
+        });
+        let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+        assert_eq!(count("standing=\"ready\""), 2, "{lines:#?}");
+        // The second cause is news once, and so is the way back from it.
+        assert_eq!(count("transceiver is away"), 3, "{lines:#?}");
+        assert_eq!(count("control protocol"), 1, "{lines:#?}");
     }
 }

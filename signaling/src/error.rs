@@ -75,7 +75,7 @@ impl ApiError {
         Self::new(
             StatusCode::NOT_FOUND,
             "call_not_found",
-            "There is no such call: it has ended, or the id is wrong.",
+            "There is no such call. If it has ended, there is nothing left to do; otherwise use the URL in the Location header of the answer to its offer.",
         )
         .about("call_id")
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use firsthop_service::file_size;
 use firsthop_service::gate::Gate;
-use firsthop_service::open_files::{self, OpenFiles};
+use firsthop_service::open_files::{self, Demand, OpenFiles};
 use firsthop_service::server;
 use firsthop_service::settings::{self, SettingError};
 use firsthop_signaling::calls::FrontDoor;
@@ -44,9 +44,15 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
-    // A request and a sideband have a client's connection and one to a transceiver.
-    let open_files =
-        open_files::provide(2 * (API.connections + SIDEBANDS_MAX) + METRICS.connections);
+    let demand = Demand {
+        start: config.listen.len(),
+        // A request and a sideband have a client's connection and one to a transceiver.
+        full: 2 * (API.connections + SIDEBANDS_MAX) + METRICS.connections,
+    };
+    let open_files = match open_files::provide(demand) {
+        Ok(open_files) => open_files,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
     let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -21,6 +21,7 @@ use str0m::{Rtc, RtcConfig};
 
 use crate::hello::Hello;
 use crate::limits;
+use crate::srtp::Counting;
 
 thread_local! {
     /// What the engine that is being built on this thread begins its handshake by.
@@ -81,6 +82,7 @@ impl Identity {
         let mut provider = str0m::crypto::from_feature_flags();
         // str0m wants a `'static` provider. Leaked once per process, as a static would be.
         provider.dtls_provider = Box::leak(shared);
+        provider.srtp_provider = Counting::leaked(provider.srtp_provider);
         Ok(Self {
             provider: Arc::new(provider),
             certificate,

@@ -34,6 +34,7 @@ pub mod sdp;
 pub mod session;
 mod sideband;
 pub mod socket;
+mod srtp;
 pub mod times;
 pub mod traces;
 pub mod worker;

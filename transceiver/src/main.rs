@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use firsthop_service::about::About;
-use firsthop_service::open_files::{self, OpenFiles};
+use firsthop_service::open_files::{self, Demand, OpenFiles};
 use firsthop_service::settings::{self, SettingError};
 use firsthop_service::traces::{Counts, Exporter, Tracer};
 use firsthop_service::{file_size, files, server};
@@ -46,11 +46,15 @@ fn main() -> ExitCode {
         0
     };
     let served = limits::CONTROL.connections + limits::SIDEBANDS_MAX;
-    let open_files = open_files::provide(
-        dialled
-            .saturating_add(served)
-            .saturating_add(config.workers * limits::FILES_PER_WORKER),
-    );
+    let workers = config.workers * limits::FILES_PER_WORKER;
+    let demand = Demand {
+        start: workers,
+        full: dialled.saturating_add(served).saturating_add(workers),
+    };
+    let open_files = match open_files::provide(demand) {
+        Ok(open_files) => open_files,
+        Err(error) => return settings::refuse(PROGRAM, &error),
+    };
     let counts = Arc::new(Counts::default());
     let traced = match args.traces.open(PROGRAM, Arc::clone(&counts)) {
         Ok(traced) => traced,

@@ -112,7 +112,7 @@ impl Collector for Workers {
         }
         let samples = self.each(|s, out| {
             for reason in Reason::ALL {
-                out(Some(("reason", reason.label())), &s.drops[reason as usize]);
+                out(Some(("reason", reason.label())), &s.drops[reason]);
             }
         });
         family(
@@ -382,7 +382,7 @@ mod tests {
     fn every_worker_and_reason_has_its_line() {
         let stats: Vec<_> = (0..2).map(|_| Arc::new(WorkerStats::default())).collect();
         stats[1].ended[EndReason::Reaped as usize].store(3, Relaxed);
-        stats[1].drops[Reason::ForeignShard as usize].store(4, Relaxed);
+        stats[1].drops[Reason::ForeignShard].store(4, Relaxed);
         stats[0].states[State::Live as usize].store(5, Relaxed);
         stats[0].receive_errors.store(6, Relaxed);
         stats[0].audio[1].store(7, Relaxed);

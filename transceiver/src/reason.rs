@@ -1,6 +1,7 @@
 //! Why a record, a packet or a datagram goes no further. Each reason is one counter; nothing is dropped without one.
 
 use std::ops::{Index, IndexMut};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use firsthop_shared::trunk::TrunkError;
 
@@ -72,6 +73,9 @@ reasons! {
     RtcpRate = "rtcp_rate",
     /// The engine could not parse the packet.
     Unparsable = "unparsable",
+    /// The engine opened no RTP or RTCP in the packet: it was forged, came twice, before the keys, or is of a stream or a format that was not
+    /// agreed on.
+    MediaRefused = "media_refused",
     /// The session has ended.
     Ended = "ended",
     /// No hop is known to where the packet should go.
@@ -134,5 +138,32 @@ impl Index<Reason> for Drops {
 impl IndexMut<Reason> for Drops {
     fn index_mut(&mut self, reason: Reason) -> &mut u64 {
         &mut self.0[reason as usize]
+    }
+}
+
+/// The same counters, as another thread may read them.
+#[derive(Debug)]
+pub struct SharedDrops([AtomicU64; Reason::ALL.len()]);
+
+impl Default for SharedDrops {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; Reason::ALL.len()])
+    }
+}
+
+impl SharedDrops {
+    /// Makes the counters visible.
+    pub fn publish(&self, drops: &Drops) {
+        for (to, from) in self.0.iter().zip(drops.0) {
+            to.store(from, Relaxed);
+        }
+    }
+}
+
+impl Index<Reason> for SharedDrops {
+    type Output = AtomicU64;
+
+    fn index(&self, reason: Reason) -> &AtomicU64 {
+        &self.0[reason as usize]
     }
 }

@@ -33,6 +33,8 @@ impl Ring {
                 if !more {
                     self.armed[usize::from(socket)] = false;
                 }
+                // Not where a glance finds none: the receive behind it finds none either, and they are one lack.
+                self.counters.buffers_exhausted += u64::from(-entry.result() == libc::ENOBUFS);
                 received.extend(self.complete_receive(socket as u8, entry));
             }
             (Some(Kind::Glance), socket) => {
@@ -104,9 +106,8 @@ impl Ring {
                 self.release(buffer);
             }
             match -entry.result() {
-                libc::ENOBUFS => self.counters.buffers_exhausted += 1,
-                // A glance that found nothing more.
-                libc::ECANCELED | libc::EAGAIN => {}
+                // No buffer, which is counted already; or a glance that found nothing more.
+                libc::ENOBUFS | libc::ECANCELED | libc::EAGAIN => {}
                 // Arming again would fail again, for ever.
                 errno @ (libc::EBADF
                 | libc::EINVAL

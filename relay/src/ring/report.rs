@@ -29,7 +29,8 @@ pub struct RingCounters {
     pub packets_failed: u64,
     /// Sends that found the submission queue full.
     pub queue_full: u64,
-    /// Receives that ended because no buffer was free.
+    /// Times that a socket's receive ended because no buffer was free. Nothing is lost by that: packets wait in the socket, whose own drops
+    /// are the losses.
     pub buffers_exhausted: u64,
     /// Receives that ended for another reason and were armed again.
     pub receive_errors: u64,

@@ -11,6 +11,7 @@ mod global;
 mod handover;
 mod healing;
 mod log;
+mod open_files;
 mod rebuild;
 mod ring;
 mod routing;

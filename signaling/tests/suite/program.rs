@@ -39,7 +39,14 @@ fn set(arguments: &mut Vec<(&'static str, String)>, name: &'static str, value: O
 }
 
 fn command(arguments: &[(&'static str, String)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_signaling"));
+    command_after(":", arguments)
+}
+
+/// The same, after something that a shell does to the process.
+fn command_after(preparation: &str, arguments: &[(&'static str, String)]) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("{preparation} && exec \"$0\" \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_signaling"));
     for (name, value) in arguments {
         command.arg(name).arg(value);
     }
@@ -60,7 +67,12 @@ struct Program {
 
 impl Program {
     async fn start(arguments: &[(&'static str, String)]) -> Self {
-        let mut child = command(arguments).spawn().expect("started");
+        Self::ready(command(arguments)).await
+    }
+
+    /// Starts it, and waits until it serves.
+    async fn ready(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("started");
         let log = BufReader::new(child.stderr.take().expect("piped")).lines();
         let mut program = Self {
             child,
@@ -117,7 +129,11 @@ impl Program {
 
 /// Runs a program that is to refuse its settings and returns what it says.
 async fn refused(arguments: &[(&'static str, String)]) -> String {
-    let output = timeout(PATIENCE, command(arguments).output())
+    refused_by(command(arguments)).await
+}
+
+async fn refused_by(mut command: Command) -> String {
+    let output = timeout(PATIENCE, command.output())
         .await
         .expect("ended in time")
         .expect("ran");
@@ -350,6 +366,42 @@ async fn served(address: SocketAddr) -> TcpStream {
     stream.read_exact(&mut answer).await.expect("answered");
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
     stream
+}
+
+#[tokio::test]
+async fn too_few_files_stop_the_start_and_too_few_for_all_clients_are_told() {
+    let stage = Stage::new();
+    let arguments = good(&stage, "http://127.0.0.1:1");
+    for limit in [6, 8, 16, 32] {
+        let few = format!("ulimit -n {limit}");
+        let said = refused_by(command_after(&few, &arguments)).await;
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        let problem = format!("only {limit} files may be open");
+        assert!(said.contains(&problem), "{said}");
+        assert!(said.contains("LimitNOFILE="), "{said}");
+    }
+
+    let mut program = Program::ready(command_after("ulimit -n 64", &arguments)).await;
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        held.push(TcpStream::connect(program.api[0]).await.expect("queued"));
+    }
+    let complained = async {
+        loop {
+            let line = program.log.next_line().await.expect("readable");
+            if line.expect("it goes on").contains("cannot accept") {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, complained).await.expect("told in time");
+    drop(held);
+    drop(served(program.api[0]).await);
+    program.signal("-TERM");
+    while let Some(line) = program.log.next_line().await.expect("readable") {
+        assert!(!line.contains("panicked"), "{line}");
+    }
+    assert_eq!(program.exit().await, Some(0));
 }
 
 #[tokio::test]

@@ -136,6 +136,7 @@ async fn deleting_a_session_that_has_ended_is_no_fault_but_an_id_that_never_was_
         (unknown.status, unknown.code.as_str()),
         (404, "call_not_found")
     );
+    assert!(unknown.message.contains("Location"), "{}", unknown.message);
 }
 
 #[tokio::test]

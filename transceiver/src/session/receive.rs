@@ -13,6 +13,7 @@ use crate::hops::{PathIndex, PathKey};
 use crate::life::State;
 use crate::proof::Meaning;
 use crate::reason::Reason;
+use crate::srtp;
 
 impl Session {
     /// Takes a packet of the client's.
@@ -46,13 +47,14 @@ impl Session {
             tcp: from.tcp,
         };
         let known = self.paths.arrived(&key, from.hop, from.handle);
-        let path = match classify(packet) {
+        let class = classify(packet);
+        let path = match class {
             PacketClass::Stun => {
                 let path = self.receive_stun(known, &key, from, packet, now)?;
                 out.closes.extend(self.paths.take_evicted());
                 path
             }
-            class @ (PacketClass::Dtls | PacketClass::Rtp) => {
+            PacketClass::Dtls | PacketClass::Rtp => {
                 let path = known.ok_or(Reason::Unvalidated)?;
                 let connecting = self.life.connected_at().is_none();
                 if connecting && class == PacketClass::Dtls && alert_in_the_clear(packet) {
@@ -75,7 +77,11 @@ impl Session {
             }
             PacketClass::Empty | PacketClass::Other => return Err(Reason::NotWebrtc),
         };
+        let opened = srtp::opened();
         self.input(path, &key, destination, packet, now, out)?;
+        if class == PacketClass::Rtp && srtp::opened() == opened {
+            return Err(Reason::MediaRefused);
+        }
         if self.paths.is_validated(path) {
             for held in self.early.release(&key) {
                 self.input(path, &key, destination, &held, now, out)?;

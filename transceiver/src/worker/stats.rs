@@ -7,7 +7,7 @@ use super::call_times::{CallTimes, SharedCallTimes};
 use crate::audio::{Coding, ConversationCounters};
 use crate::backend::BackendStats;
 use crate::life::{EndReason, State};
-use crate::reason::{Drops, Reason};
+use crate::reason::{Drops, SharedDrops};
 use crate::session::QualitySummary;
 
 /// What a worker counts, as plain integers of its own.
@@ -83,7 +83,7 @@ macro_rules! published {
             /// The worker's `states`.
             pub states: [AtomicU64; State::ALL.len()],
             /// Drops, by reason.
-            pub drops: [AtomicU64; Reason::ALL.len()],
+            pub drops: SharedDrops,
             /// What connections to model servers did: they count here themselves.
             pub backend: Arc<BackendStats>,
         }
@@ -98,9 +98,7 @@ macro_rules! published {
                 if known.ne(counters.ended) {
                     self.publish_ended(counters);
                 }
-                for reason in Reason::ALL {
-                    self.drops[reason as usize].store(drops[reason], Relaxed);
-                }
+                self.drops.publish(drops);
             }
 
             /// Makes visible what changes when a call ends, and only then.

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use firsthop_shared::address::{
@@ -18,7 +18,7 @@ use firsthop_shared::trunk::{self, RecordKind};
 use str0m::media::Direction;
 
 use crate::loopback::{
-    PATIENCE, Process, Relay, SECRET, Signaling, assert_quiet, masters, request, request_of,
+    PATIENCE, Process, Relay, SECRET, Signaling, after, assert_quiet, masters, request, request_of,
 };
 use crate::peer::{self, Client, addr};
 
@@ -300,16 +300,18 @@ fn a_bad_setting_stops_the_start_with_one_line() {
         "[[cluster]]\nid=1\nname=\"dev\"\n[[ingress]]\nid=0\nipv4=\"127.0.0.1:3478\"\n",
     );
     let secret = file("secret", SECRET);
-    let cases: [(&[&str], &str); 6] = [
-        (&["--trunk", "nonsense"], "--trunk"),
-        (&["--backend", "nobody"], "--backend"),
-        (&["--trunk", "0.0.0.0:5000"], "--owner"),
-        (&["--keyring", "/nowhere"], "--keyring"),
-        (&["--log", "no=such=filter"], "--log"),
-        (&["--trunk", &taken], "--trunk"),
+    let cases: [(&str, &[&str], &str); 8] = [
+        (":", &["--trunk", "nonsense"], "--trunk"),
+        (":", &["--backend", "nobody"], "--backend"),
+        (":", &["--trunk", "0.0.0.0:5000"], "--owner"),
+        (":", &["--keyring", "/nowhere"], "--keyring"),
+        (":", &["--log", "no=such=filter"], "--log"),
+        (":", &["--trunk", &taken], "--trunk"),
+        ("ulimit -n 8", &["--workers", "1"], "only 8 files"),
+        ("ulimit -n 16", &["--workers", "1"], "LimitNOFILE="),
     ];
-    for (more, named) in cases {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_transceiver"));
+    for (preparation, more, named) in cases {
+        let mut child = after(preparation);
         child.args(["--fleet", &fleet, "--control-secret-file", &secret]);
         if more[0] != "--keyring" {
             child.args(["--keyring", &keyring]);

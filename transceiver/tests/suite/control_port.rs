@@ -60,6 +60,23 @@ fn without_the_secret_a_body_is_not_waited_for() {
 }
 
 #[test]
+fn a_port_without_a_file_left_says_so_and_serves_again_once_it_has_one() {
+    let mut process = Process::start_after("ulimit -n 80", "files", &[]);
+    let held: Vec<TcpStream> = (0..100).map(|_| connect(&process, "")).collect();
+    process.wait_for("cannot accept connections");
+    drop(held);
+    let mut late = connect(
+        &process,
+        "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
+    let text = rest(&mut late);
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    let (status, log) = process.stop();
+    assert!(status.success(), "{log:#?}");
+    assert!(!log.iter().any(|l| l.contains("panicked")), "{log:#?}");
+}
+
+#[test]
 fn open_sockets_do_not_keep_a_stop_from_ending() {
     let process = Process::start("open", &[]);
     let silent = connect(&process, "");

@@ -210,6 +210,42 @@ fn an_unknown_ingress_is_dropped() {
     assert!(call.session.destinations().all(|d| d.key != key));
 }
 
+#[test]
+fn media_that_the_engine_does_not_open_is_counted_and_the_client_s_own_is_not() {
+    let recorded = Rc::new(RefCell::new(Vec::new()));
+    let tap = Rc::clone(&recorded);
+    let mut call = Call::live(25);
+    call.lose_up = Box::new(move |_, packet| {
+        if classify(packet) == PacketClass::Rtp {
+            tap.borrow_mut().push(packet.to_vec());
+        }
+        false
+    });
+    call.speak(true);
+    call.run(secs(5));
+    assert_eq!(call.out.drops[Reason::MediaRefused], 0);
+    let from = call.arrival(IngressId(0));
+    let recorded = recorded.take();
+    let is_report = |packet: &&Vec<u8>| (192..224).contains(&packet[1]);
+    let forged = |mut packet: Vec<u8>| {
+        *packet.last_mut().expect("a tag") ^= 1;
+        packet
+    };
+    let voice = recorded.iter().rfind(|p| !is_report(p)).expect("voice");
+    let report = recorded.iter().rfind(is_report).expect("a report");
+    // As if it were the next one: what was taken already is refused without a look at its tag.
+    let mut next = voice.clone();
+    next[3] = next[3].wrapping_add(9);
+    for (number, packet) in (1..).zip([next, forged(report.clone()), voice.clone()]) {
+        call.inject(from, &packet);
+        assert_eq!(call.out.drops[Reason::MediaRefused], number, "{packet:?}");
+    }
+    // Its sequence number is still free.
+    call.run(secs(1));
+    assert_eq!(call.out.drops[Reason::MediaRefused], 3);
+    assert_eq!(call.session.state(), State::Live);
+}
+
 /// Everything that a client sent in a second of its call.
 fn traffic() -> Vec<Vec<u8>> {
     let sent = Rc::new(RefCell::new(Vec::new()));

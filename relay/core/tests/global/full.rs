@@ -2,10 +2,19 @@
 
 use firsthop_relay_core::Reason;
 use firsthop_relay_core::limits::EVICTION_LOOKS;
+use firsthop_shared::address::ClientAddr;
 
 use crate::net::{FLEET, Net};
 use crate::world::{client, dtls, rtp};
 use crate::{INGRESS, OWNER, claims, core_of, downlink, far, proven, uplink};
+
+/// One client after the other, each of whose packets goes to this core.
+fn clients_of(core: &str) -> impl FnMut() -> ClientAddr {
+    let mut clients = (40_000..)
+        .map(|port| client(&format!("203.0.113.9:{port}")))
+        .filter(move |client| core_of(client) == core);
+    move || clients.next().expect("ports enough")
+}
 
 #[test]
 fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_proven() {
@@ -43,11 +52,8 @@ fn a_full_table_of_trunks_refuses_what_is_relayed_and_loses_nothing_that_is_prov
 #[test]
 fn whoever_names_many_owners_keeps_no_call_from_a_new_one() {
     let mut net = Net::world();
-    let mut clients = (40_000..)
-        .map(|port| client(&format!("203.0.113.9:{port}")))
-        .filter(|client| core_of(client) == "10.2.0.1:4000");
-    let mut next = || clients.next().expect("ports enough");
     let relay = "10.2.0.1:4000";
+    let mut next = clients_of(relay);
     net.start_with(INGRESS, 1, &[0], FLEET, |config| config.flows = 512);
     net.start_with(relay, 2, &[], FLEET, |config| {
         config.trunks = 6;
@@ -95,11 +101,8 @@ fn whoever_names_many_owners_keeps_no_call_from_a_new_one() {
 #[test]
 fn a_full_table_of_trunks_takes_no_call_from_those_that_are_new() {
     let mut net = Net::world();
-    let mut clients = (40_000..)
-        .map(|port| client(&format!("203.0.113.9:{port}")))
-        .filter(|client| core_of(client) == "10.2.0.1:4000");
-    let mut next = || clients.next().expect("ports enough");
     let relay = "10.2.0.1:4000";
+    let mut next = clients_of(relay);
     net.start_with(relay, 2, &[], FLEET, |config| config.trunks = 3);
     proven(&mut net, &far(1, OWNER, 0), next());
     // One call shares its trunk with the one that is proven, and one takes the last that is free.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -58,6 +59,14 @@ pub(crate) struct StubState {
     keyring: DataKeyring,
 }
 
+impl StubState {
+    /// Worker and restarts of the session that has this id and was created when the query says.
+    fn session(&self, id: u32, query: &HashMap<String, u64>) -> Option<(u8, u8)> {
+        let (created, shard, restart) = self.sessions.get(&id)?;
+        (query.get("created") == Some(created)).then_some((*shard, *restart))
+    }
+}
+
 /// A transceiver's control port without a transceiver: it checks what the real one checks, and keeps sessions as numbers.
 pub(crate) struct Stub {
     pub(crate) control: SocketAddr,
@@ -97,6 +106,7 @@ impl Stub {
             .route("/v1/sessions/{id}/events", get(events))
             .route("/v1/status", get(status))
             .route("/debug/call/{id}", get(report))
+            .layer(from_fn(guard))
             .with_state(Arc::clone(&state));
         let server = tokio::spawn(async move {
             axum::serve(listener, router).await.expect("served");
@@ -137,16 +147,17 @@ fn refuse(code: ControlCode, message: &str) -> Response {
     (status, Json(ControlError::new(code, message))).into_response()
 }
 
-fn knows_secret(headers: &HeaderMap) -> bool {
-    headers
-        .get("authorization")
-        .is_some_and(|value| value.as_bytes() == format!("Bearer {SECRET}").as_bytes())
+/// Answers whoever does not know the secret.
+async fn guard(request: Request, next: Next) -> Response {
+    let given = request.headers().get("authorization");
+    if given.is_some_and(|value| value.as_bytes() == format!("Bearer {SECRET}").as_bytes()) {
+        next.run(request).await
+    } else {
+        refuse(ControlCode::Unauthorized, "wrong secret")
+    }
 }
 
 async fn make(State(state): State<Arc<Mutex<StubState>>>, request: Request) -> Response {
-    if !knows_secret(request.headers()) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let traceparent = request.headers().get("traceparent").cloned();
     let body = axum::body::to_bytes(request.into_body(), 1 << 20)
         .await
@@ -193,22 +204,16 @@ async fn info(
     State(state): State<Arc<Mutex<StubState>>>,
     axum::extract::Path(id): axum::extract::Path<u32>,
     Query(query): Query<HashMap<String, u64>>,
-    headers: HeaderMap,
 ) -> Response {
-    if !knows_secret(&headers) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let state = state.lock().expect("not poisoned");
-    match state.sessions.get(&id) {
-        Some((created, shard, restart)) if Some(created) == query.get("created") => {
-            Json(SessionInfo {
-                owner: state.owner,
-                shard: *shard,
-                restart: *restart,
-            })
-            .into_response()
-        }
-        _ => refuse(ControlCode::UnknownSession, "no such session"),
+    match state.session(id, &query) {
+        Some((shard, restart)) => Json(SessionInfo {
+            owner: state.owner,
+            shard,
+            restart,
+        })
+        .into_response(),
+        None => refuse(ControlCode::UnknownSession, "no such session"),
     }
 }
 
@@ -217,33 +222,23 @@ async fn report(
     State(state): State<Arc<Mutex<StubState>>>,
     axum::extract::Path(id): axum::extract::Path<u32>,
     Query(query): Query<HashMap<String, u64>>,
-    headers: HeaderMap,
 ) -> Response {
-    if !knows_secret(&headers) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let state = state.lock().expect("not poisoned");
-    match state.sessions.get(&id) {
-        Some((created, ..)) if Some(created) == query.get("created") => {
-            Json(json!({ "session": id, "state": "live" })).into_response()
-        }
-        _ if state.ended.contains(&id) => {
+    match state.session(id, &query) {
+        Some(_) => Json(json!({ "session": id, "state": "live" })).into_response(),
+        None if state.ended.contains(&id) => {
             let told = json!({ "code": "unknown_session", "message": "it has ended", "ended": { "reason": "hung_up" } });
             (StatusCode::NOT_FOUND, Json(told)).into_response()
         }
-        _ => refuse(ControlCode::UnknownSession, "no such session"),
+        None => refuse(ControlCode::UnknownSession, "no such session"),
     }
 }
 
 async fn restart(
     State(state): State<Arc<Mutex<StubState>>>,
     axum::extract::Path(id): axum::extract::Path<u32>,
-    headers: HeaderMap,
     Json(asked): Json<RestartRequest>,
 ) -> Response {
-    if !knows_secret(&headers) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let mut state = state.lock().expect("not poisoned");
     state.restarts.push(asked.clone());
     if let Some(code) = state.restart_refusals.pop_front() {
@@ -276,14 +271,10 @@ async fn events(
     Query(query): Query<HashMap<String, u64>>,
     mut request: Request,
 ) -> Response {
-    if !knows_secret(request.headers()) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let mut ending = {
         let mut state = state.lock().expect("not poisoned");
-        match state.sessions.get(&id) {
-            Some((created, ..)) if Some(created) == query.get("created") => {}
-            _ => return refuse(ControlCode::UnknownSession, "no such session"),
+        if state.session(id, &query).is_none() {
+            return refuse(ControlCode::UnknownSession, "no such session");
         }
         if let Some(code) = state.sideband_refusals.pop_front() {
             return refuse(code, "the stub's reason");
@@ -325,25 +316,16 @@ async fn end(
     State(state): State<Arc<Mutex<StubState>>>,
     axum::extract::Path(id): axum::extract::Path<u32>,
     Query(query): Query<HashMap<String, u64>>,
-    headers: HeaderMap,
 ) -> Response {
-    if !knows_secret(&headers) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
     let mut state = state.lock().expect("not poisoned");
-    match state.sessions.get(&id) {
-        Some((created, ..)) if Some(created) == query.get("created") => {
-            state.sessions.remove(&id);
-            StatusCode::OK.into_response()
-        }
-        _ => refuse(ControlCode::UnknownSession, "no such session"),
+    if state.session(id, &query).is_none() {
+        return refuse(ControlCode::UnknownSession, "no such session");
     }
+    state.sessions.remove(&id);
+    StatusCode::OK.into_response()
 }
 
-async fn status(State(state): State<Arc<Mutex<StubState>>>, headers: HeaderMap) -> Response {
-    if !knows_secret(&headers) {
-        return refuse(ControlCode::Unauthorized, "wrong secret");
-    }
+async fn status(State(state): State<Arc<Mutex<StubState>>>) -> Response {
     let state = state.lock().expect("not poisoned");
     let shards = state
         .capacity

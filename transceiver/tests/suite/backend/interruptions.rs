@@ -56,6 +56,17 @@ impl Call {
         call
     }
 
+    /// One whose client hears the first 200 ms of an answer, while so many events wait for its channel.
+    fn with_a_full_channel(count: usize, bytes: usize) -> Self {
+        let mut call = Self::realtime();
+        call.answer("r1", 5);
+        call.wait(100);
+        call.words(count, bytes);
+        call.wait(100);
+        assert!(!call.is_silent());
+        call
+    }
+
     /// The server says something; returns whether there was room for it.
     fn tell(&mut self, event: FromServer) -> bool {
         self.teller.tell(event).now_or_never() == Some(true)
@@ -137,12 +148,7 @@ const FULL: [(usize, usize); 2] = [(MAX_EVENTS + 50, 0), (10, 6_000_000)];
 #[test]
 fn an_interruption_does_not_wait_for_the_channel() {
     for (count, bytes) in FULL {
-        let mut call = Call::realtime();
-        call.answer("r1", 5);
-        call.wait(100);
-        call.words(count, bytes);
-        call.wait(100);
-        assert!(!call.is_silent());
+        let mut call = Call::with_a_full_channel(count, bytes);
         // More of the answer waits in front of it.
         call.answer("r1", 5);
         call.user_speaks();
@@ -181,12 +187,7 @@ fn an_interruption_does_not_wait_for_the_channel() {
 #[test]
 fn a_client_that_wants_silence_does_not_wait_for_its_channel() {
     for (count, bytes) in FULL {
-        let mut call = Call::realtime();
-        call.answer("r1", 5);
-        call.wait(100);
-        call.words(count, bytes);
-        call.wait(100);
-        assert!(!call.is_silent());
+        let mut call = Call::with_a_full_channel(count, bytes);
         let stop = r#"{"type":"output_audio_buffer.clear"}"#;
         call.conversation.client_event(stop, call.now);
         assert!(call.is_silent(), "{count} events");

@@ -52,8 +52,21 @@ pub(crate) fn masters() -> Masters {
     Masters::new([3; 32])
 }
 
+/// The binary, after something that a shell does to the process.
+pub(crate) fn after(preparation: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &format!("{preparation} && exec \"$0\" \"$@\"")]);
+    shell.arg(env!("CARGO_BIN_EXE_transceiver"));
+    shell
+}
+
 impl Process {
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
+        Self::start_after(":", name, more)
+    }
+
+    /// The same, after something that a shell does to the process.
+    pub(crate) fn start_after(preparation: &str, name: &str, more: &[&str]) -> Self {
         let folder =
             std::env::temp_dir().join(format!("firsthop-loopback-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -70,7 +83,7 @@ impl Process {
         );
         let secret = write("secret", SECRET);
         let (trunk, control) = (own_address(), own_address());
-        let mut child = Command::new(env!("CARGO_BIN_EXE_transceiver"))
+        let mut child = after(preparation)
             .arg("--keyring")
             .arg(keyring)
             .arg("--fleet")
