@@ -338,13 +338,14 @@ def test_a_new_site_gets_on_each_machine_what_runs_there_needs_and_no_more(binar
 def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     held = site.hold("first calls", CALLS)
 
-    # The relay hands over.
+    # The relay hands over, and so does the one that took over, by the same commands.
     held.ask("mark")
-    said = site.desk.follow("upgrade-relay")
-    assert said.strip() == "1 of 1 cores receive", said
-    old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in "ab")
-    assert (old.wait(1), new.running()) == (0, True)
-    assert '"took over"' in new.text()
+    for instances in ("ab", "ba"):
+        said = site.desk.follow("upgrade-relay")
+        assert said.strip() == "1 of 1 cores receive", said
+        old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in instances)
+        assert (old.wait(1), new.running()) == (0, True)
+        assert '"took over"' in new.text()
     # Nothing was lost at the relay. What a client's own socket has no room for, on a busy machine, is not the relay's.
     held.unharmed()
     page = site.page(RELAY, RELAY_ADMIN)
