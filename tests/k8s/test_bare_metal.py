@@ -284,6 +284,7 @@ def _make_keys(staged: Path, binaries: Path) -> None:
     subprocess.run([binaries / "keys", "init", folder], check=True)
     (folder / "control-secret").write_text("0123456789abcdef0123456789abcdef\n")
     (folder / "api-keys.toml").write_text("key = []\n")
+    (folder / "control-secret").chmod(0o640)
     for path in folder.iterdir():
         os.chown(path, 65532, 65532)
     folder.chmod(0o755)
