@@ -2,7 +2,8 @@
 //!
 //! The library starts no thread and reads no clock: the program calls [`Reloader::poll`] about once a second from a timer
 //! of its own, off the packet path. A change is seen by modification time, length and inode, so that both an editor's
-//! write and an atomic replacement (as Kubernetes does with mounted Secrets) are noticed.
+//! write and an atomic replacement (as Kubernetes does with mounted Secrets) are noticed; and by owner and mode, so that a file that
+//! could not be read is read when that is mended.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -69,6 +70,8 @@ struct Stamp {
     modified: (i64, i64),
     length: u64,
     inode: u64,
+    /// Mode, user and group: who may read it.
+    rights: (u32, u32, u32),
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -76,6 +79,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
         modified: (meta.mtime(), meta.mtime_nsec()),
         length: meta.len(),
         inode: meta.ino(),
+        rights: (meta.mode(), meta.uid(), meta.gid()),
     })
 }
 
@@ -141,6 +145,8 @@ impl<T, E> Reloader<T, E> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     struct TempFile(PathBuf);
@@ -215,6 +221,20 @@ mod tests {
             std::fs::rename(&aside.0, &file.0).expect("same file system");
             assert!(reloader.poll().is_none());
         }
+    }
+
+    #[test]
+    fn rights_that_were_mended_are_a_change() {
+        let file = TempFile::new("rights", "one");
+        let mode = |mode| {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file.0, rights).expect("our own");
+        };
+        mode(0o600);
+        let (mut reloader, _) = Reloader::new(&file.0, read_small_file).expect("readable");
+        mode(0o640);
+        assert_eq!(reloader.poll().and_then(Result::ok).as_deref(), Some("one"));
+        assert!(reloader.poll().is_none());
     }
 
     #[test]

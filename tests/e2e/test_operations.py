@@ -1,11 +1,13 @@
 """Somebody follows the operations guide through an upgrade, a key rotation and a drain, and no call notices."""
 
+import hashlib
 import os
 import re
 import shutil
 import signal
 import stat
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ HEAL_SECONDS = 60.0
 
 #: What the guide's blocks are for; each runs in one of the tests.
 PROCEDURES = frozenset(
-    ["conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "new-region", "add-region"]
+    ["first-secrets", "conntrack", "upgrade-relay", "drain-transceiver", "watch-drain", "new-region", "add-region"]
     + ["rotate-functions", "rotate-add", "rotate-activate", "rotate-remove"]
 )
 
@@ -90,6 +92,7 @@ class Site(Stack):
             "TRANSCEIVER": FIRST,
             "HOSTS": f"{RELAY} {FIRST} {SECOND} {SIGNALING}",
             "SIGNALINGS": SIGNALING,
+            "TRANSCEIVERS": f"{FIRST} {SECOND}",
             "NEW": OTHER,
             "METRICS": " ".join(f"{page}/metrics" for page in pages),
         }
@@ -304,16 +307,45 @@ def test_a_rotation_adds_a_key_unless_the_newest_waits_for_its_turn(
     assert done.stdout.splitlines()[-len(after) :] == after
 
 
+def test_a_new_site_gets_on_each_machine_what_runs_there_needs_and_no_more(binaries: Path, tmp_path: Path) -> None:
+    hosts = {RELAY: {"data.toml"}, FIRST: {"data.toml", "control-secret"}}
+    hosts[SIGNALING] = {"data.toml", "api.toml", "api-keys.toml", "control-secret"}
+    for host in hosts:
+        (tmp_path / host).mkdir()
+    # As ssh gives a command line to a shell on the other machine.
+    ssh = """ssh() { local host=$1; shift; sh -c "$(sed "s#/etc/firsthop#$PWD/$host#g" <<< "$*")"; }"""
+    block = f"umask 022\n{ssh}\n{blocks()['rotate-functions']}\n{blocks()['first-secrets']}"
+    said = {"HOSTS": " ".join(hosts), "TRANSCEIVERS": FIRST, "SIGNALINGS": SIGNALING, "API_KEY": "a key"}
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", **said},
+        check=True,
+        capture_output=True,
+    )
+    for host, files in hosts.items():
+        assert {one.name for one in (tmp_path / host).iterdir()} == files
+        for name in files:
+            path = tmp_path / host / name
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+            assert path.read_bytes() == (tmp_path / "keys" / name).read_bytes()
+    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in (tmp_path / "keys").iterdir())
+    (key,) = tomllib.loads((tmp_path / SIGNALING / "api-keys.toml").read_text())["key"]
+    assert key["sha256"] == hashlib.sha256(b"a key").hexdigest()
+    assert re.fullmatch("[0-9a-f]{48}", (tmp_path / FIRST / "control-secret").read_text())
+
+
 def test_an_upgrade_a_rotation_and_a_drain_cost_no_call(site: Site) -> None:
     held = site.hold("first calls", CALLS)
 
-    # The relay hands over.
+    # The relay hands over, and so does the one that took over, by the same commands.
     held.ask("mark")
-    said = site.desk.follow("upgrade-relay")
-    assert said.strip() == "1 of 1 cores receive", said
-    old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in "ab")
-    assert (old.wait(1), new.running()) == (0, True)
-    assert '"took over"' in new.text()
+    for instances in ("ab", "ba"):
+        said = site.desk.follow("upgrade-relay")
+        assert said.strip() == "1 of 1 cores receive", said
+        old, new = (site.supervisor.running[RELAY, f"firsthop-relay@{which}"] for which in instances)
+        assert (old.wait(1), new.running()) == (0, True)
+        assert '"took over"' in new.text()
     # Nothing was lost at the relay. What a client's own socket has no room for, on a busy machine, is not the relay's.
     held.unharmed()
     page = site.page(RELAY, RELAY_ADMIN)

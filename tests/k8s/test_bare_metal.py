@@ -250,6 +250,8 @@ def test_the_units_start_the_programs(
         for program in programs:
             program.wait_for_line("ready", READY_SECONDS)
         for program in programs:
+            # As the operations guide says of logs.
+            assert {"timestamp", "level", "target", "fields"} <= json.loads(program.text().splitlines()[0]).keys()
             assert program.stop() == 0, program.text()
             assert program.complaints() == []
     finally:
@@ -282,6 +284,7 @@ def _make_keys(staged: Path, binaries: Path) -> None:
     subprocess.run([binaries / "keys", "init", folder], check=True)
     (folder / "control-secret").write_text("0123456789abcdef0123456789abcdef\n")
     (folder / "api-keys.toml").write_text("key = []\n")
+    (folder / "control-secret").chmod(0o640)
     for path in folder.iterdir():
         os.chown(path, 65532, 65532)
     folder.chmod(0o755)
@@ -290,7 +293,7 @@ def _make_keys(staged: Path, binaries: Path) -> None:
 def _start(service: str, staged: Path, machine: Namespace, images: Path, tmp_path: Path, instance: str = "") -> Program:
     """Starts a unit's program: its command, its variables, its filter of system calls, as a user without rights."""
     unit = units.read(staged / "etc/systemd/system" / UNITS[service])
-    variables: dict[str, str] = {}
+    variables = dict(one.split("=", 1) for one in unit["Environment"])
     files = list(unit["EnvironmentFile"])
     if service == "relay":
         files += units.read(staged / "etc/systemd/system/firsthop-relay@.service.d/cpus.conf")["EnvironmentFile"]

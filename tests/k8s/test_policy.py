@@ -213,7 +213,7 @@ def test_signaling_is_reached_by_proxies_alone_and_asks_any_sites_relays(overlay
     assert inward == [[{"ipBlock": {"cidr": settings["PROXY_NETWORK"]}}]]
     outward = [peers for peers, ports in _rules(policy, "egress") if {"port": 9101, "protocol": "TCP"} in ports]
     # Other sites' ingress points are not on this site's nodes.
-    assert outward == [[{"ipBlock": {"cidr": "0.0.0.0/0"}}]]
+    assert outward == [[{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]]
 
 
 @pytest.mark.parametrize("overlay", ["region", "global/frankfurt", "global/virginia"])
@@ -221,6 +221,7 @@ def test_the_model_servers_port_is_open(overlay: str) -> None:
     objects = manifests.render(overlay)
     url = urlsplit(manifests.site(objects)["MODEL_URL"])
     port = url.port or {"ws": 80, "wss": 443}[url.scheme]
+    assert manifests.site(objects)["MODEL_PORT"] == str(port)
     ((peers, ports),) = _rules(manifests.named(objects, "NetworkPolicy", "transceiver-to-model"), "egress")
     assert peers == [{"ipBlock": {"cidr": manifests.site(objects)["MODEL_NETWORK"]}}]
     assert ports == [{"port": port, "protocol": "TCP"}]

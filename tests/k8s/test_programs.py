@@ -80,7 +80,8 @@ def test_traces_go_to_the_sites_collector(binaries: Path, tmp_path: Path) -> Non
     def up(path: str) -> str:
         return os.path.relpath(manifests.K8S / path, tmp_path.resolve())
 
-    chosen = ["COLLECTOR=http://198.51.100.7:4318", "COLLECTOR_NETWORK=198.51.100.7/32", "TRACE_SAMPLE=0.01"]
+    chosen = ["COLLECTOR=http://198.51.100.7:14318", "COLLECTOR_PORT=14318", "COLLECTOR_NETWORK=198.51.100.7/32"]
+    chosen.append("TRACE_SAMPLE=0.01")
     site = {"name": "site", "namespace": "firsthop", "behavior": "merge", "literals": chosen}
     overlay = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -109,7 +110,7 @@ def test_traces_go_to_the_sites_collector(binaries: Path, tmp_path: Path) -> Non
         assert policy["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": name}
         (rule,) = policy["egress"]
         assert rule["to"] == [{"ipBlock": {"cidr": "198.51.100.7/32"}}]
-        assert rule["ports"] == [{"port": 4318, "protocol": "TCP"}]
+        assert rule["ports"] == [{"port": 14318, "protocol": "TCP"}]
 
 
 @overlay

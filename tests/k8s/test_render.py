@@ -1,7 +1,10 @@
 """Every overlay is rendered, and what comes of it is valid by the schemas of a named version of Kubernetes."""
 
+import base64
 import os
 import re
+import subprocess
+import textwrap
 from pathlib import Path
 
 import kubernetes_validate
@@ -107,6 +110,32 @@ def test_prometheus_looks_for_pods_where_it_may(observed: list[Object]) -> None:
     assert binding["metadata"]["namespace"] == role["metadata"]["namespace"]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert [one["namespace"] for one in binding["subjects"]] == [config["metadata"]["namespace"]]
+
+
+def test_prometheus_of_the_operator_gets_the_same_jobs_and_rules(tmp_path: Path) -> None:
+    guide = (manifests.K8S / "README.md").read_text()
+    block = re.search(r"<!-- operator -->\n *```sh\n(.*?)^ *```", guide, re.DOTALL | re.MULTILINE)
+    assert block, "k8s/README.md says how the operator's Prometheus gets them"
+    # Nothing is sent to a cluster, and nothing is written in the repository.
+    (tmp_path / "k8s").symlink_to(manifests.K8S)
+    create = f'"{manifests.KUBECTL}" "$@" --dry-run=client -o yaml'
+    kubectl = f'kubectl() {{ if [ "$1" = apply ]; then cat; else {create}; fi; echo ---; }}'
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{kubectl}\n{textwrap.dedent(block[1])}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    secret, rule = (one for one in yaml.safe_load_all(done.stdout) if one)
+    assert (secret["metadata"]["name"], secret["metadata"]["namespace"]) == ("firsthop-scrape", "monitoring")
+    observability = manifests.K8S / "observability"
+    jobs = yaml.safe_load(base64.b64decode(secret["data"]["jobs.yaml"]))
+    assert jobs == yaml.safe_load((observability / "scrape-pods.yaml").read_text())["scrape_configs"]
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((observability / "alerts.yaml").read_text())
+    assert len(rule["spec"]["groups"]) > 0
 
 
 def test_all_sites_of_a_fleet_have_the_same_fleet_file() -> None:

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use axum::http::HeaderValue;
 use firsthop_service::gate::AddressBound;
+use firsthop_service::secret_files;
 use firsthop_service::settings::SettingError;
 use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{ClusterId, IngressId};
@@ -119,7 +120,12 @@ impl Config {
         let address_rate = address_rate(&settings.address_rate)?;
         let proxies = proxies(&settings.trusted_proxies, &settings.place_headers)?;
         let cluster = required("--cluster", settings.cluster, "give the id of this cluster")?;
-        Ok(Self {
+        let control_secret_file = required(
+            "--control-secret-file",
+            settings.control_secret_file,
+            "give the file whose secret the transceivers were given too",
+        )?;
+        let config = Self {
             listen: listen(settings.listen)?,
             metrics: settings.metrics.parse().map_err(|_| {
                 error(
@@ -183,12 +189,15 @@ impl Config {
                 settings.api_keys,
                 "give the file of API keys: [[key]] tables with name and sha256",
             )?,
-            control_secret: control_secret(&required(
-                "--control-secret-file",
-                settings.control_secret_file,
-                "give the file whose secret the transceivers were given too",
-            )?)?,
-        })
+            control_secret: control_secret(&control_secret_file)?,
+        };
+        secret_files::warn_of_exposed([
+            ("keyring", Some(config.keyring.as_path())),
+            ("api-keyring", Some(config.api_keyring.as_path())),
+            ("control-secret-file", Some(control_secret_file.as_path())),
+            ("tls-key", config.tls.as_ref().map(|(_, key)| key.as_path())),
+        ]);
+        Ok(config)
     }
 }
 

@@ -29,6 +29,8 @@ class Launcher:
         self._directory = directory
         self.keys("init")
         (directory / "control-secret").write_text(os.urandom(24).hex() + "\n")
+        # As the guide has it: programs warn of a secret that everybody can read.
+        (directory / "control-secret").chmod(0o600)
         digest = hashlib.sha256(KEY.encode()).hexdigest()
         (directory / "api-keys.toml").write_text(f'[[key]]\nname = "test"\nsha256 = "{digest}"\n')
         self.write_fleet(fleet)

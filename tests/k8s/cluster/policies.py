@@ -54,5 +54,7 @@ def _allow(rule: Object, address: str, pods: Pods) -> list[str]:
             networks = []
         else:
             networks = [ip for labels, ip in pods if _selects(peer["podSelector"], labels)]
-        lines += [f"ip {address} {network} {port} accept" for network in networks for port in ports]
+        for network in networks:
+            family = "ip6" if ":" in network else "ip"
+            lines += [f"{family} {address} {network} {port} accept" for port in ports]
     return lines
