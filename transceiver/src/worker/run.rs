@@ -53,21 +53,22 @@ pub struct Worker {
 /// whatever its cause: an end before the stop is a fault, and the sessions of that shard are lost.
 ///
 /// # Errors
-/// The system gave no thread.
+/// The system gave no thread, or no files to wait with.
 pub fn spawn(
     worker: Worker,
     name: String,
     ended: mpsc::UnboundedSender<std::io::Result<()>>,
 ) -> std::io::Result<()> {
+    // Here and not in its thread, which may come late: by then clients may have taken every file that is left.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
     watched(name, ended, move || {
         if let Some(cpu) = worker.cpu {
             // Refused in some containers: slower then, not wrong.
             core_affinity::set_for_current(cpu);
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()?;
         let result = runtime.block_on(run(worker));
         // A look-up of a model server's name goes on when nobody waits for it any more: it does not hold the worker's end.
         runtime.shutdown_background();
