@@ -26,6 +26,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// The longest that an echo may wait on purpose: marks are not listened for much longer.
 const LONGEST_DELAY: Duration = Duration::from_secs(3);
 
+/// The longest that a load, or a part of it, may take: a week.
+const LONGEST_RUN: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 #[derive(clap::Args)]
 pub(crate) struct CallsArgs {
     /// Where calls are placed: signaling's URL, or that of any server with a Realtime API (with a path, if that is another than /v1/realtime/calls); with --control a
@@ -228,7 +231,13 @@ impl CallsArgs {
             },
             (true, None) => bail!("--direct needs --keyring"),
         };
-        let seconds = |name, value| Duration::try_from_secs_f64(value).context(name);
+        let seconds = |name, value| {
+            let time = Duration::try_from_secs_f64(value).ok();
+            let time = time.filter(|time| *time <= LONGEST_RUN);
+            time.with_context(|| {
+                format!("{name} {value}: give a number of seconds, from 0 to a week")
+            })
+        };
         let trouble = Rates {
             restarts: self.restarts,
             moves: self.moves,

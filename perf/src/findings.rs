@@ -108,6 +108,11 @@ pub enum FindingsError {
         /// Why.
         error: String,
     },
+    /// There is no such file, and no such folder.
+    #[error(
+        "{0}: there is nothing of this name here; `scripts/bench` makes results in the project's perf/results: name a file or a folder of them, from the folder that you are in"
+    )]
+    Missing(String),
     /// Its name tells nothing.
     #[error(
         "{0}: its name does not say what it holds: name it relay.json, calls.json, signaling.json, setup.json, capacity.json or testnet.json, \
@@ -135,6 +140,9 @@ impl Findings {
         let mut sources = Vec::new();
         for path in paths {
             let name = path.display().to_string();
+            if !path.exists() {
+                return Err(FindingsError::Missing(name));
+            }
             if !path.is_dir() {
                 let kind = Kind::of(path).ok_or(FindingsError::Unnamed(name))?;
                 sources.push(read(path, kind)?);
@@ -206,11 +214,12 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>, FindingsError> {
 
 fn read(path: &Path, kind: Kind) -> Result<Source, FindingsError> {
     let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| FindingsError::Io {
+    let bytes = fs::read(path).map_err(|error| FindingsError::Io {
         file: file.clone(),
         error,
     })?;
-    Source::parse(file, kind, &text)
+    // What is no text is no JSON either.
+    Source::parse(file, kind, &String::from_utf8_lossy(&bytes))
 }
 
 impl Source {
@@ -433,6 +442,22 @@ mod tests {
             parse(Kind::Calls, "{"),
             Err(FindingsError::Json { .. })
         ));
+    }
+
+    #[test]
+    fn a_name_of_nothing_is_told_apart_from_a_name_that_tells_nothing() {
+        let folder = std::env::temp_dir().join(format!("firsthop-findings-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let told = |name: &str| {
+            let read = Findings::read(&[folder.join(name)]);
+            read.expect_err("refused").to_string()
+        };
+        assert!(told("results").contains("nothing of this name"));
+        fs::write(folder.join("monday.json"), HEAD).expect("written");
+        assert!(told("monday.json").contains("does not say what it holds"));
+        fs::write(folder.join("relay.json"), [0xff, 0xfe, 0x00]).expect("written");
+        assert!(told("relay.json").contains("writes it anew"));
+        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -27,7 +27,9 @@ const CALLS_PATH: &str = "/v1/realtime/calls";
 /// # Errors
 /// It is no address, in words.
 pub(super) fn calls_url(text: &str) -> Result<Url, String> {
-    let mut url = Url::parse(text).map_err(|error| format!("{text:?} is no URL: {error}"))?;
+    let mut url = Url::parse(text).map_err(|error| {
+        format!("{text:?} is no URL: {error}; give one as https://voice.example.com")
+    })?;
     if !["http", "https"].contains(&url.scheme()) || url.host().is_none() {
         return Err(format!(
             "{text:?} is no URL of a server; give one as https://voice.example.com"

@@ -87,6 +87,14 @@ pub enum LoadError {
     System(#[from] io::Error),
 }
 
+/// Looks at a process that is to be watched.
+fn watched(pid: u32) -> io::Result<Held> {
+    watch::look(pid).map_err(|error| {
+        let said = format!("process {pid}, which is to be watched, cannot be looked at: {error}");
+        io::Error::new(error.kind(), said)
+    })
+}
+
 /// How far a load is, for whoever shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -136,8 +144,7 @@ pub fn run_beside(
     let millis = schedule.ends().as_millis() as u64;
     progress.millis.store(millis, Relaxed);
     progress.calls.store(schedule.calls().len() as u64, Relaxed);
-    let look =
-        || -> io::Result<Vec<Held>> { plan.watch.iter().map(|pid| watch::look(*pid)).collect() };
+    let look = || -> io::Result<Vec<Held>> { plan.watch.iter().map(|pid| watched(*pid)).collect() };
     let before = look()?;
     let names: Vec<String> = plan.watch.iter().map(|pid| watch::name(*pid)).collect();
     let mut threads = Vec::new();

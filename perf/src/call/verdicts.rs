@@ -230,9 +230,13 @@ fn number(text: &str, kind: Kind) -> Result<f64, String> {
         (Kind::Count, _) => return Err(format!("{text:?} is no number; give one without a unit")),
     };
     let number = text[..text.len() - unit.len()].parse::<f64>();
-    number
-        .map(|number| number * scale)
-        .map_err(|_| format!("{text:?} is not a number with a unit"))
+    let number = number.map_err(|_| format!("{text:?} is not a number with a unit"))? * scale;
+    if kind == Kind::Share && number > 1.0 {
+        return Err(format!(
+            "{text:?} is more than all; give a share as 0.5% or 0.005"
+        ));
+    }
+    Ok(number)
 }
 
 /// A value of a measure, as people read it.
@@ -373,6 +377,8 @@ mod tests {
             ("setup_p99>500", "no time"),
             ("setup_p99>1%", "no time"),
             ("lost>5ms", "no share"),
+            ("lost>101%", "more than all"),
+            ("lost>5", "more than all"),
             ("gaps>5%", "no number"),
             ("gaps>", "not a number"),
             ("gaps>1.2.3", "not a number"),
