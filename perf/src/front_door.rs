@@ -9,6 +9,7 @@ use std::process::Command;
 use firsthop_shared::keyring::Masters;
 use sha2::{Digest as _, Sha256};
 
+use crate::folder;
 use crate::metrics;
 use crate::process::Process;
 use crate::stubs::Stubs;
@@ -36,7 +37,7 @@ impl FrontDoor {
         directory: PathBuf,
         stubs: &Stubs,
     ) -> io::Result<Self> {
-        fs::create_dir_all(&directory)?;
+        folder::private(&directory)?;
         let key = format!("{:032x}", rand::random::<u128>());
         let command = command(program, &directory, &key, stubs)?;
         let log = directory.join("signaling.log");

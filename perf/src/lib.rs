@@ -38,6 +38,7 @@ pub mod expiry;
 pub mod findings;
 pub mod flood;
 pub mod floor;
+mod folder;
 pub mod forward;
 pub mod front_door;
 pub mod hold;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use firsthop_shared::keyring::{DataKeyring, Masters};
 
+use crate::folder;
 use crate::metrics::Metrics;
 use crate::packet::Sizes;
 use crate::place::{self, Place};
@@ -184,7 +185,7 @@ impl Lab {
         relay: PathBuf,
         go: Option<PathBuf>,
     ) -> io::Result<Self> {
-        fs::create_dir_all(&directory)?;
+        folder::private(&directory)?;
         let toml = Masters::new(rand::random()).data_toml();
         fs::write(directory.join("data.toml"), toml.as_bytes())?;
         let keyring = DataKeyring::parse(&toml).map_err(io::Error::other)?;

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::air::Way;
 use super::model::Format;
 use super::placing::Desk;
+use crate::folder;
 use crate::metrics::{self, Metrics};
 use crate::place::Place;
 use crate::process::Process;
@@ -81,7 +82,7 @@ impl Stack {
     /// # Errors
     /// As [`Stack::start`].
     pub fn start_at(plan: StackPlan, place: Place) -> io::Result<Self> {
-        fs::create_dir_all(&plan.directory)?;
+        folder::private(&plan.directory)?;
         let masters = Masters::new(rand::random());
         let (data, api) = (masters.data_toml(), masters.api_toml());
         let secret = format!("{:032x}", rand::random::<u128>());

@@ -10,6 +10,7 @@ pub(crate) mod redis;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +42,12 @@ impl Testbed {
         let pid = std::process::id();
         let (block, claim) = claim_block(pid * 16 + number);
         let directory = std::env::temp_dir().join(format!("firsthop-relay-{pid}-{number}"));
-        fs::create_dir_all(&directory).expect("a directory for the test");
+        // Keys are in it: a folder that others can look into is warned of.
+        let mut private = fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private
+            .create(&directory)
+            .expect("a directory for the test");
         let testbed = Self {
             directory,
             block,

@@ -7,6 +7,7 @@ mod relay;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -69,7 +70,10 @@ impl Process {
     pub(crate) fn start_after(preparation: &str, name: &str, more: &[&str]) -> Self {
         let folder =
             std::env::temp_dir().join(format!("firsthop-loopback-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        // Keys are in it: a folder that others can look into is warned of.
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private.create(&folder).expect("a folder");
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::write(&path, text).expect("written");
