@@ -59,7 +59,10 @@ impl SetupResults {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "{}\n\n{}", self.measured, head())?;
+        writeln!(out, "{}", self.measured)?;
+        if !self.rungs.is_empty() {
+            writeln!(out, "\n{}", head())?;
+        }
         for rung in &self.rungs {
             writeln!(out, "{}", line(rung))?;
             for (why, times) in &rung.failed {
