@@ -72,7 +72,7 @@ pub fn measure(plan: &BesidePlan, mut tell: impl FnMut(&Pass)) -> io::Result<Bes
         let mut one = |subject, way| -> io::Result<Pass> {
             let mut caller = caller.clone();
             caller.callee.way = way;
-            let pass = pass(&world, &stack, plan, subject, &caller)?;
+            let pass = pass(&mut world, &stack, plan, subject, &caller)?;
             tell(&pass);
             Ok(pass)
         };
@@ -118,7 +118,7 @@ fn serve(plan: &BesidePlan) -> io::Result<(ModelServer, Stack)> {
 
 /// One way, once.
 fn pass(
-    world: &World,
+    world: &mut World,
     stack: &Stack,
     plan: &BesidePlan,
     subject: Subject,
@@ -160,6 +160,8 @@ fn pass(
         load_failed: report.failed(),
         busy: report.watched.iter().map(|one| one.busy).sum(),
         generator_busy: report.generator_busy,
+        // Nothing but the set-ups was on the line.
+        late_us: world.late()?,
     })
 }
 

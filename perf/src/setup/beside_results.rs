@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::results::{Quantiles, Subject};
 use super::targets::{RELAY_OVER_DIRECT, Target};
 use crate::call::comparison::left_out;
+use crate::impair::Late;
 use crate::report::median;
 
 /// Set-ups on a line, while other calls are up.
@@ -38,6 +39,8 @@ pub struct Pass {
     pub busy: f64,
     /// The share of its processor that the thread of the calls that are up used.
     pub generator_busy: f64,
+    /// How much later than due the line sent set-ups' frames on, in microseconds: what of a set-up is this program's fault.
+    pub late_us: Late,
 }
 
 impl Pass {
@@ -54,7 +57,7 @@ impl fmt::Display for Pass {
         write!(
             f,
             "{:<10}{:>5} set-ups, until DTLS {:.1} / {:.1} ms (p50 / p99), {} failed; of the calls that are up {}; programs {:.0} %, generator {:.0} % \
-             of a processor",
+             of a processor; line late by {:.0} / {:.0} µs",
             self.subject.name(),
             times.count,
             times.p50,
@@ -62,7 +65,9 @@ impl fmt::Display for Pass {
             self.failed.values().sum::<u32>(),
             self.load_failed,
             100.0 * self.busy,
-            100.0 * self.generator_busy
+            100.0 * self.generator_busy,
+            self.late_us.p50,
+            self.late_us.p99
         )
     }
 }
@@ -120,6 +125,7 @@ pub(super) mod tests {
             load_failed,
             busy: 0.62,
             generator_busy: 0.4,
+            late_us: Late::default(),
         }
     }
 
