@@ -1,18 +1,27 @@
 //! The command that climbs the ladder of line lengths and losses.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use firsthop_perf::call::capacity_results::CapacityResults;
 use firsthop_perf::call::{janus, stack};
+use firsthop_perf::setup::beside::{self, BesidePlan};
 use firsthop_perf::setup::ladder::{self, LadderPlan};
 use firsthop_perf::setup::results::{SetupResults, Subject};
 use firsthop_perf::setup::subject::SubjectPlan;
 use firsthop_perf::setup::table;
+use firsthop_perf::setup::targets::TARGET_RTT_MS;
 
 use crate::measuring::Measuring;
+
+/// Calls that are up beside set-ups where nothing says what the programs carry: half of what two virtual AMD EPYC cores did.
+const BESIDE: u32 = 290;
+
+/// The same in the short form, of a build for development too.
+const BESIDE_QUICK: u32 = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct SetupArgs {
@@ -34,6 +43,10 @@ pub(crate) struct SetupArgs {
     /// Leave Janus out, which has to be installed.
     #[arg(long)]
     no_janus: bool,
+    /// Calls of G.711 that are up in the programs while set-ups by the relay and past it are compared, last of all: half of what all programs carry
+    /// by capacity.json in --results when not given, or 290; --quick has 30.
+    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    beside: Option<u32>,
     /// Only these.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Called>,
@@ -54,15 +67,19 @@ enum Called {
     Direct,
     Janus,
     Aiortc,
+    /// The relay and past it, while other calls are up: see --beside.
+    Beside,
 }
 
-impl From<Called> for Subject {
-    fn from(called: Called) -> Self {
-        match called {
-            Called::Relay => Self::Relay,
-            Called::Direct => Self::Direct,
-            Called::Janus => Self::Janus,
-            Called::Aiortc => Self::Aiortc,
+impl Called {
+    /// Who is called on the ladder.
+    fn subject(self) -> Option<Subject> {
+        match self {
+            Self::Relay => Some(Subject::Relay),
+            Self::Direct => Some(Subject::Direct),
+            Self::Janus => Some(Subject::Janus),
+            Self::Aiortc => Some(Subject::Aiortc),
+            Self::Beside => None,
         }
     }
 }
@@ -90,7 +107,7 @@ impl SetupArgs {
                 Subject::Janus,
                 Subject::Aiortc,
             ],
-            false => self.only.iter().map(|called| (*called).into()).collect(),
+            false => self.only.iter().filter_map(|one| one.subject()).collect(),
         };
         let directory = std::env::temp_dir().join(format!("firsthop-setup-{}", std::process::id()));
         Ok(LadderPlan {
@@ -113,20 +130,78 @@ impl SetupArgs {
             only,
         })
     }
+
+    /// What to compare while calls are up, with the programs of the ladder; nothing when that is not asked for.
+    fn beside(&self, ladder: &SubjectPlan) -> anyhow::Result<Option<BesidePlan>> {
+        if !self.only.is_empty() && !self.only.contains(&Called::Beside) {
+            return Ok(None);
+        }
+        let (calls, why) = match (self.beside, self.quick) {
+            (Some(calls), _) => (calls, "as --beside says".to_owned()),
+            (None, true) => (BESIDE_QUICK, "the short form".to_owned()),
+            (None, false) => match self.carried()? {
+                Some(carried) => (
+                    (carried / 2.0).max(1.0) as u32,
+                    format!("half of the {carried:.0} that all programs on one processor carry"),
+                ),
+                None => (BESIDE, "no capacity.json says what fits".to_owned()),
+            },
+        };
+        let seconds = Duration::from_secs;
+        let (settle, counted, passes) = match self.quick {
+            true => (seconds(1), seconds(2), 1),
+            false => (seconds(2), seconds(20), 5),
+        };
+        Ok(Some(BesidePlan {
+            programs: ladder.programs.clone(),
+            directory: ladder.directory.join("beside"),
+            processor: ladder.processor,
+            calls,
+            why,
+            round_trip: Duration::from_secs_f64(TARGET_RTT_MS / 1e3),
+            settle,
+            counted,
+            passes,
+        }))
+    }
+
+    /// How many calls of G.711 all programs on one processor carry, by the file of capacities beside the one to be written.
+    fn carried(&self) -> anyhow::Result<Option<f64>> {
+        let Some(folder) = &self.results else {
+            return Ok(None);
+        };
+        let path = folder.join("capacity.json");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
+        };
+        let found: CapacityResults = serde_json::from_str(&text)
+            .with_context(|| format!("{}: --beside names a number of calls", path.display()))?;
+        // What the short form found is no more than a look.
+        let carried = found.per_core("all", "passthrough");
+        Ok(carried.filter(|carried| *carried > 0.0 && !found.quick))
+    }
 }
 
 /// Climbs.
 pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
     let plan = args.plan()?;
+    let beside = args.beside(&plan.subjects)?;
     let measured = args.measuring.begin()?;
     let mut err = std::io::stderr().lock();
-    writeln!(err, "{}", table::head())?;
-    let climbed = ladder::climb(&plan, |climbed| {
-        let found = SetupResults::of(measured.clone(), args.quick, climbed, Vec::new());
-        if let Some(rung) = found.rungs.last() {
-            let _ = writeln!(err, "{}", table::line(rung));
+    let climbed = match plan.only.is_empty() {
+        true => Ok(Vec::new()),
+        false => {
+            writeln!(err, "{}", table::head())?;
+            ladder::climb(&plan, |climbed| {
+                let found = SetupResults::of(measured.clone(), args.quick, climbed, Vec::new());
+                if let Some(rung) = found.rungs.last() {
+                    let _ = writeln!(err, "{}", table::line(rung));
+                }
+            })
         }
-    });
+    };
     // Logs are of use only when something failed.
     let climbed = match climbed {
         Ok(climbed) => climbed,
@@ -135,6 +210,11 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
                 .with_context(|| format!("logs are in {}", plan.subjects.directory.display()));
         }
     };
+    let beside = beside.map(|beside| {
+        beside::measure(&beside, |pass| {
+            let _ = writeln!(err, "{pass}");
+        })
+    });
     let _ = fs::remove_dir_all(&plan.subjects.directory);
     let mut missing = Vec::new();
     if plan.only.contains(&Subject::Aiortc) && plan.subjects.aiortc.is_none() {
@@ -145,7 +225,19 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         let why = why.map_or_else(|| "left out".to_owned(), |error| error.to_string());
         missing.push(format!("Janus: {why}"));
     }
-    let found = SetupResults::of(measured, args.quick, &climbed, missing);
+    let mut failed = None;
+    let mut found = SetupResults::of(measured, args.quick, &climbed, missing);
+    match beside {
+        Some(Ok(beside)) => found = found.with(beside),
+        // What the ladder took half an hour to find is not lost with it.
+        Some(Err(error)) => {
+            found
+                .missing
+                .push(format!("set-up beside calls that are up: {error}"));
+            failed = Some(error);
+        }
+        None => {}
+    }
     write!(std::io::stdout().lock(), "{}", found.table())?;
     if let Some(folder) = &args.results {
         fs::create_dir_all(folder)?;
@@ -153,8 +245,12 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(&found)?;
         fs::write(&path, text + "\n").with_context(|| format!("{}", path.display()))?;
     }
+    if let Some(error) = failed {
+        return Err(error)
+            .context("set-up beside calls that are up; the other results are complete");
+    }
     ensure!(
-        found.rungs.iter().any(|rung| !rung.phases.is_empty()),
+        plan.only.is_empty() || found.rungs.iter().any(|rung| !rung.phases.is_empty()),
         "no call began; see the table for why"
     );
     Ok(())
@@ -163,6 +259,7 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use firsthop_perf::call::capacity_results::Carried;
 
     use super::*;
 
@@ -184,5 +281,55 @@ mod tests {
             let error = line.setup.plan().expect_err("refused").to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    fn beside(words: &[&str]) -> anyhow::Result<Option<(u32, String)>> {
+        let line = Line::try_parse_from(["setup"].iter().chain(words)).expect("a line");
+        let subjects = SubjectPlan {
+            programs: PathBuf::new(),
+            directory: PathBuf::new(),
+            processor: 1,
+            aiortc: None,
+            janus: false,
+        };
+        let plan = line.setup.beside(&subjects)?;
+        Ok(plan.map(|plan| (plan.calls, plan.why)))
+    }
+
+    #[test]
+    fn half_of_what_programs_carry_is_up_beside_set_ups_unless_a_number_is_given() {
+        let calls = |words: &[&str]| beside(words).expect("a plan").map(|(calls, _)| calls);
+        assert_eq!(calls(&[]), Some(BESIDE));
+        assert_eq!(calls(&["--quick"]), Some(BESIDE_QUICK));
+        assert_eq!(calls(&["--only", "relay,beside", "--beside", "7"]), Some(7));
+        assert_eq!(calls(&["--only", "relay,direct"]), None);
+
+        let folder = std::env::temp_dir().join(format!("firsthop-beside-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let results = ["--results", folder.to_str().expect("a name")];
+        assert_eq!(calls(&results), Some(BESIDE));
+        let file = folder.join("capacity.json");
+        fs::write(&file, "[]").expect("written");
+        let error = format!("{:#}", beside(&results).expect_err("no such file"));
+        assert!(error.contains("--beside names a number"), "{error}");
+        let carried = Carried {
+            service: "all".to_owned(),
+            work: "passthrough".to_owned(),
+            per_core: 587.0,
+            gives_first: None,
+            micros: 1_686.0,
+            bytes_per_call: None,
+            tried: Vec::new(),
+        };
+        for (quick, expected) in [(false, 293), (true, BESIDE)] {
+            let found = CapacityResults {
+                quick,
+                carried: vec![carried.clone()],
+                ..CapacityResults::default()
+            };
+            fs::write(&file, serde_json::to_string(&found).expect("JSON")).expect("written");
+            assert_eq!(calls(&results), Some(expected));
+        }
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

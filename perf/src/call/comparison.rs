@@ -181,7 +181,7 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
 }
 
 /// How many passes do not count, if any.
-fn left_out(passes: usize) -> String {
+pub(crate) fn left_out(passes: usize) -> String {
     match passes {
         0 => String::new(),
         1 => "; 1 pass, in which calls failed, is left out".to_owned(),

@@ -71,6 +71,8 @@ struct Asked {
     name: String,
     found: f64,
     must: f64,
+    #[serde(default)]
+    how: String,
 }
 
 /// From the POST to audio that is back, without the time that the echo holds it.
@@ -149,6 +151,9 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
             (losses(&setup.rungs))
         }
         (table(&setup.rungs))
+        @for asked in setup.targets.iter().filter(|asked| !asked.how.is_empty()) {
+            p { strong { (capital(&asked.name)) ": " } (asked.how) }
+        }
         @for missing in &setup.missing { p.absent { "Not measured: " (missing) } }
     })
 }

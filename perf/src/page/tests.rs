@@ -1,6 +1,6 @@
 //! The page as a whole: well-formed, alone, with every section, and with nothing in it that a file of results has put there as markup.
 
-use super::page;
+use super::{markdown, page};
 use crate::findings::{Findings, Kind, Source};
 
 /// What a hostile file puts wherever text goes.
@@ -37,7 +37,7 @@ fn sample(kind: Kind, text: &str) -> Source {
             r#""rungs": [{{"subject": "{text}", "connection": "warm", "channel": "handshake", "rtt_ms": 20, "loss": 0.0, "calls": 5, "failed": {{"{text}": 1}},
             "phases": {{"audio": {quantiles}}}}}, {{"subject": "relay", "connection": "warm", "channel": "handshake", "rtt_ms": 20, "loss": 0.02, "calls": 5, "phases": {{"audio": {quantiles}}}}}],
             "round_trips": [{{"subject": "relay", "connection": "warm", "channel": "handshake", "phase": "audio", "round_trips": 4.9, "fixed_ms": 9.0, "worst_ms": 1.0}}],
-            "echoes": [{{"subject": "{text}", "ms": 60.0}}], "targets": [{{"name": "round trips {text}", "found": 4.9, "must": 5.0, "met": true}}], "missing": ["{text}"]"#
+            "echoes": [{{"subject": "{text}", "ms": 60.0}}], "targets": [{{"name": "round trips {text}", "found": 4.9, "must": 5.0, "met": true, "how": "{text}"}}], "missing": ["{text}"]"#
         ),
         Kind::Capacity => format!(
             r#""carried": [{{"service": "{text}", "work": "passthrough", "per_core": 300, "gives_first": "{text}", "micros": 2400, "bytes_per_call": 240000}},
@@ -135,6 +135,25 @@ fn what_results_rest_on_is_said_limits_changes_in_no_commit_and_what_was_taken_o
     assert!(older.contains("this file is older, and does not say"));
     assert!(older.contains("a frame: 20"), "{older}");
     assert!(!older.contains("are of no commit") && !older.contains("that were measured"));
+}
+
+#[test]
+fn set_ups_beside_calls_are_among_the_first_figures_and_say_how_they_were_measured() {
+    let name = "set-up through the relay / direct, 20 ms, beside calls that are up, median";
+    let target = |how: &str| {
+        let body = format!(
+            r#""targets": [{{"name": "{name}", "found": 1.03, "must": 1.05, "met": true{how}}}]"#
+        );
+        let text = format!("{{{HEAD}, {body}}}");
+        Source::parse("setup".to_owned(), Kind::Setup, &text).expect("good")
+    };
+    let findings = Findings::of(vec![target(r#", "how": "with 290 calls of G.711 up""#)]);
+    let said = page(&findings).expect("a page");
+    assert!(said.contains("with 290 calls of G.711 up"), "{said}");
+    let row = "| Set-up through the relay / direct, 20 ms, beside calls that are up, median | 1.03 × | at most 1.05 | met |";
+    let table = markdown::table(&findings).expect("a table");
+    assert!(table.contains(row), "{table}");
+    assert!(page(&Findings::of(vec![target("")])).is_ok());
 }
 
 #[test]

@@ -10,8 +10,13 @@
 //! delay is left out: what Firsthop's waits on purpose, and of peers what is measured where the line takes no time. What a phase takes in round trips is the slope of its time
 //! over the length of the line.
 //!
-//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`], [`targets`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`].
+//! Last, set-ups by the relay and past it are compared on one line while other calls are up.
+//!
+//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`], [`beside_results`], [`targets`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`],
+//! [`beside`].
 
+pub mod beside;
+pub mod beside_results;
 pub mod caller;
 pub mod fit;
 pub mod ladder;

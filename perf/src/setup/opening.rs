@@ -20,7 +20,7 @@ use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig}
 use super::results::{Channel, Phase, Sample};
 use crate::call::browser;
 use crate::call::identity::Identity;
-use crate::call::recording::Recording;
+use crate::call::recording::{Codec, Recording};
 use crate::call::speaking::FRAME;
 
 /// Takes what the client sends: where to, and the packet.
@@ -62,7 +62,10 @@ impl Opening {
             .clear_codecs()
             .clear_extension_map()
             .set_extension(4, str0m::rtp::Extension::RtpMid);
-        config.codec_config().enable_opus(true, false);
+        match recording.codec() {
+            Codec::Opus => config.codec_config().enable_opus(true, false),
+            Codec::Pcmu => config.codec_config().enable_pcmu(true, false),
+        }
         let mut rtc = config.build(now);
         let candidate = Candidate::host(local, "udp").map_err(|error| error.to_string())?;
         rtc.add_local_candidate(candidate);

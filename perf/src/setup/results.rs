@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::beside_results::Beside;
 use super::fit::Fit;
 use super::targets::{Target, targets};
 use crate::call::embedded_echo::BETWEEN_PACKETS;
@@ -240,6 +241,9 @@ pub struct SetupResults {
     pub round_trips: Vec<RoundTrips>,
     /// What the echoes hold.
     pub echoes: Vec<EchoDelay>,
+    /// Set-ups while other calls are up, if that was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
     /// What is asked of Firsthop.
     pub targets: Vec<Target>,
     /// What was not measured, and why.
@@ -260,9 +264,23 @@ impl SetupResults {
             rungs,
             round_trips,
             echoes,
+            beside: None,
             targets,
             missing,
         }
+    }
+
+    /// Adds what was found while other calls were up.
+    #[must_use]
+    pub fn with(mut self, beside: Beside) -> Self {
+        let targets = beside.targets();
+        if targets.is_empty() {
+            let missing = "set-up beside calls that are up: calls failed in every pass";
+            self.missing.push(missing.to_owned());
+        }
+        self.targets.extend(targets);
+        self.beside = Some(beside);
+        self
     }
 
     /// The line through the medians of a phase of a kind of call, if there is one.

@@ -59,7 +59,10 @@ impl SetupResults {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "{}\n\n{}", self.measured, head())?;
+        writeln!(out, "{}", self.measured)?;
+        if !self.rungs.is_empty() {
+            writeln!(out, "\n{}", head())?;
+        }
         for rung in &self.rungs {
             writeln!(out, "{}", line(rung))?;
             for (why, times) in &rung.failed {
@@ -83,11 +86,25 @@ impl SetupResults {
             }
             writeln!(out)?;
         }
+        if let Some(beside) = &self.beside {
+            let (rtt, calls) = (beside.rtt_ms, beside.calls);
+            let why = &beside.why;
+            writeln!(
+                out,
+                "\non a line of {rtt:.0} ms, with {calls} calls of G.711 up ({why}), warm, no channel"
+            )?;
+            for pass in beside.passes.iter().flatten() {
+                writeln!(out, "{pass}")?;
+                for (why, times) in &pass.failed {
+                    writeln!(out, "    {times} failed: {why}")?;
+                }
+            }
+        }
         writeln!(out)?;
         for target in &self.targets {
             writeln!(
                 out,
-                "{:<70}{:>8.3}  at most {:<6}{}",
+                "{:<76}{:>8.3}  at most {:<6}{}",
                 target.name,
                 target.found,
                 target.must,
@@ -128,6 +145,7 @@ impl SetupResults {
 
 #[cfg(test)]
 mod tests {
+    use super::super::beside_results::tests::beside;
     use super::super::results::{Channel, Subject, tests::ladder};
     use super::*;
     use crate::measured::Measured;
@@ -149,5 +167,22 @@ mod tests {
         assert!(table.contains("relay 64, 60 ms"), "{table}");
         assert!(table.contains("missed"), "{table}");
         assert!(table.contains("not measured: Janus"), "{table}");
+    }
+
+    #[test]
+    fn a_table_has_what_set_ups_took_while_calls_were_up() {
+        let climbed = ladder(Subject::Relay, Channel::Without, 3.0, 4.0);
+        let results = SetupResults::of(Measured::default(), true, &climbed, Vec::new());
+        let table = results.clone().with(beside(&[(63.6, 60.0, 0)])).table();
+        for part in [
+            "on a line of 20 ms, with 290 calls of G.711 up (half of 580)",
+            "180 set-ups, until DTLS 63.6 / 83.6 ms (p50 / p99), 0 failed",
+            "beside calls that are up, median",
+            "1.060  at most 1.05  missed",
+        ] {
+            assert!(table.contains(part), "{table}");
+        }
+        let table = results.with(beside(&[(63.6, 60.0, 1)])).table();
+        assert!(table.contains("not measured: set-up beside"), "{table}");
     }
 }

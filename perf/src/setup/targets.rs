@@ -27,16 +27,26 @@ pub struct Target {
     pub must: f64,
     /// Whether it is. The page says the same of `found` and `must`.
     pub met: bool,
+    /// What each side did, where the name does not say it all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub how: String,
 }
 
 impl Target {
-    fn new(name: String, found: f64, must: f64) -> Self {
+    /// Holds what was found against what it may be at most.
+    pub(super) fn new(name: String, found: f64, must: f64) -> Self {
         Self {
             name,
             found,
             must,
             met: found <= must,
+            how: String::new(),
         }
+    }
+
+    /// Says what each side did.
+    pub(super) fn how(self, how: String) -> Self {
+        Self { how, ..self }
     }
 }
 

@@ -11,9 +11,9 @@ use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::impair::Impaired;
 use crate::impair::fate::Line;
 use crate::impair::link::Link;
+use crate::impair::{Impaired, Late};
 use crate::place::Place;
 
 /// What clients reach the server by, and their own address on that network.
@@ -143,6 +143,14 @@ impl World {
     /// The line has ended.
     pub fn set(&mut self, round_trip: Duration, loss: f64) -> io::Result<()> {
         self.line.set(line(round_trip, loss))
+    }
+
+    /// How much later than due the line sent frames on since this was asked last.
+    ///
+    /// # Errors
+    /// The line has ended.
+    pub fn late(&mut self) -> io::Result<Late> {
+        Ok(self.line.measure()?.late_us)
     }
 
     /// Where programs stand on the server.

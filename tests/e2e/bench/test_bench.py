@@ -25,7 +25,7 @@ FILES: dict[str, list[str]] = {
     "signaling": ["loads", "calls_per_core"],
     "calls": ["capacity", "memory", "churn"],
     "capacity": ["carried", "costs"],
-    "setup": ["rungs", "round_trips", "echoes"],
+    "setup": ["rungs", "round_trips", "echoes", "beside"],
 }
 
 

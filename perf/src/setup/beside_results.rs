@@ -1,0 +1,183 @@
+//! What set-ups beside calls that are up took, and what is asked of them. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::results::{Quantiles, Subject};
+use super::targets::{RELAY_OVER_DIRECT, Target};
+use crate::call::comparison::left_out;
+use crate::impair::Late;
+use crate::report::median;
+
+/// Set-ups on a line, while other calls are up.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// Calls of G.711 that were up.
+    pub calls: u32,
+    /// Why so many.
+    pub why: String,
+    /// Round-trip time of the line in milliseconds.
+    pub rtt_ms: f64,
+    /// What passes found, by the relay and past it.
+    pub passes: Vec<[Pass; 2]>,
+}
+
+/// One way in one pass.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pass {
+    /// By the relay, or past it.
+    pub subject: Subject,
+    /// From the POST until DTLS was up, over a connection that was open, without a channel, in milliseconds; nothing when no call came so far.
+    pub set_up: Option<Quantiles>,
+    /// Set-ups that failed, by what happened.
+    pub failed: BTreeMap<String, u32>,
+    /// Calls that failed of those that should be up.
+    pub load_failed: u64,
+    /// The share of their processor that the programs used.
+    pub busy: f64,
+    /// The share of its processor that the thread of the calls that are up used.
+    pub generator_busy: f64,
+    /// How much later than due the line sent set-ups' frames on, in microseconds: what of a set-up is this program's fault.
+    pub late_us: Late,
+}
+
+impl Pass {
+    /// What it found; nothing when calls failed, which leaves more of the machine to the others.
+    fn found(&self) -> Option<Quantiles> {
+        self.set_up
+            .filter(|_| self.failed.is_empty() && self.load_failed == 0)
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = self.set_up.unwrap_or_default();
+        write!(
+            f,
+            "{:<10}{:>5} set-ups, until DTLS {:.1} / {:.1} ms (p50 / p99), {} failed; of the calls that are up {}; programs {:.0} %, generator {:.0} % \
+             of a processor; line late by {:.0} / {:.0} µs",
+            self.subject.name(),
+            times.count,
+            times.p50,
+            times.p99,
+            self.failed.values().sum::<u32>(),
+            self.load_failed,
+            100.0 * self.busy,
+            100.0 * self.generator_busy,
+            self.late_us.p50,
+            self.late_us.p99
+        )
+    }
+}
+
+impl Beside {
+    /// What is asked: by the relay against past it, of the medians over the passes; nothing when no pass counts.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Target> {
+        let found = |[relay, direct]: &[Pass; 2]| Some((relay.found()?, direct.found()?));
+        let pairs: Vec<_> = self.passes.iter().filter_map(found).collect();
+        let left_out = left_out(self.passes.len() - pairs.len());
+        let target = |name: &str, what: &str, of: fn(&Quantiles) -> f64| {
+            let relay = median(pairs.iter().map(|(relay, _)| of(relay)).collect())?;
+            let direct = median(pairs.iter().map(|(_, direct)| of(direct)).collect())?;
+            let name = format!(
+                "set-up through the relay / direct, {:.0} ms, beside calls that are up, {name}",
+                self.rtt_ms
+            );
+            let how = format!(
+                "{what} of the time from the POST until DTLS is up, of calls without a channel on a line of {:.0} ms, one after another, with {} calls \
+                 of G.711 up ({}), which go the same way but not over the line: {relay:.1} ms by the relay, {direct:.1} ms past it over the trunk; \
+                 medians of {} of {} passes{left_out}",
+                self.rtt_ms,
+                self.calls,
+                self.why,
+                pairs.len(),
+                self.passes.len(),
+            );
+            Some(Target::new(name, relay / direct, RELAY_OVER_DIRECT).how(how))
+        };
+        [
+            target("median", "median", |times| times.p50),
+            target("p99", "99th percentile", |times| times.p99),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    fn pass(subject: Subject, p50: f64, load_failed: u64) -> Pass {
+        Pass {
+            subject,
+            set_up: Some(Quantiles {
+                p50,
+                p99: p50 + 20.0,
+                count: 180,
+                ..Quantiles::default()
+            }),
+            failed: BTreeMap::new(),
+            load_failed,
+            busy: 0.62,
+            generator_busy: 0.4,
+            late_us: Late::default(),
+        }
+    }
+
+    /// Passes of set-ups by the relay and past it, in milliseconds, and how many calls failed meanwhile.
+    pub(in crate::setup) fn beside(passes: &[(f64, f64, u64)]) -> Beside {
+        let passes = passes.iter().map(|(relay, direct, failed)| {
+            [
+                pass(Subject::Relay, *relay, 0),
+                pass(Subject::Direct, *direct, *failed),
+            ]
+        });
+        Beside {
+            calls: 290,
+            why: "half of 580".to_owned(),
+            rtt_ms: 20.0,
+            passes: passes.collect(),
+        }
+    }
+
+    #[test]
+    fn medians_of_the_passes_are_compared_and_a_pass_with_failed_calls_counts_for_neither_way() {
+        let found = beside(&[
+            (66.0, 60.0, 0),
+            (63.0, 61.0, 0),
+            (20.0, 90.0, 1),
+            (62.0, 60.0, 0),
+        ]);
+        let targets = found.targets();
+        let [median, p99] = &targets[..] else {
+            panic!("{targets:?}");
+        };
+        assert!((median.found - 63.0 / 60.0).abs() < 1e-9, "{median:?}");
+        assert!(median.met, "{median:?}");
+        assert!((p99.found - 83.0 / 80.0).abs() < 1e-9, "{p99:?}");
+        for part in [
+            "with 290 calls of G.711 up (half of 580)",
+            "63.0 ms by the relay, 60.0 ms past it",
+            "medians of 3 of 4 passes; 1 pass, in which calls failed, is left out",
+        ] {
+            assert!(median.how.contains(part), "{}", median.how);
+        }
+        let missed = beside(&[(63.1, 60.0, 0)]).targets();
+        assert_eq!((missed[0].met, missed[1].met), (false, true));
+    }
+
+    #[test]
+    fn nothing_is_held_against_a_target_when_calls_failed_in_every_pass() {
+        assert!(beside(&[(60.0, 60.0, 2)]).targets().is_empty());
+        assert!(beside(&[]).targets().is_empty());
+        let mut alone = beside(&[(60.0, 60.0, 0)]);
+        let failed = &mut alone.passes[0][0].failed;
+        failed.insert("no answer came".to_owned(), 1);
+        assert!(alone.targets().is_empty());
+    }
+}
