@@ -54,11 +54,18 @@ need_build_tools() {
 # Where the Python packages of the tests lie, which the demo uses too.
 venv=$PWD/tests/e2e/.venv
 
+# Prints the path of a Python that is new enough.
+system_python() {
+    local python
+    python=$(command -v python3.11 || command -v python3) || die "python3 is not installed" "As root: apt-get install -y python3 python3-venv"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed"
+    printf '%s\n' "$python"
+}
+
 # The Python packages and the Rust tools among them, exactly those of the lock file, again when it has changed.
 need_python() {
     local python stamp
-    python=$(command -v python3.11 || command -v python3) || die "python3 is not installed" "As root: apt-get install -y python3 python3-venv"
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed"
+    python=$(system_python)
     stamp=$(sha256sum "tests/e2e/requirements.lock")
     [ "$(cat "$venv/installed" 2>/dev/null)" != "$stamp" ] || return 0
     # What a link leads to is somebody else's, and would be cleared.

@@ -146,7 +146,10 @@ enum Sockets {
 fn fail_if_help() -> String {
     format!(
         "Exit with status 1 when a measure is beyond a limit, such as 'setup_p99>500ms' or 'lost>1%'; may be repeated. What was not measured \
-         is beyond any limit.\n\n{}",
+         is beyond any limit.\n\n\
+         A server that dies leaves calls in which nothing is heard any more. When nothing came for more than 60 ms before a call's end, or before it stopped to count, that is a \
+         gap as long as it lasted, and a packet is lost for each 20 ms of it: an echo sends without pause. Any other server may stop when it has nothing to say (RFC 3551): \
+         where the last packets before the silence were silent themselves, it is none.\n\n{}",
         verdicts::measures()
     )
 }

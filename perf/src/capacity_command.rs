@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::call::alone::{self, AlonePlan};
+use firsthop_perf::call::beside_janus;
 use firsthop_perf::call::capacity::{self, CapacityPlan};
 use firsthop_perf::call::capacity_results::{CapacityResults, Tried};
 use firsthop_perf::call::churn::{self, ChurnPlan};
@@ -209,12 +210,9 @@ impl Survey<'_> {
         let mut calls = vec![(Work::Silent, self.effort.silent.to_vec())];
         for work in [Work::Passthrough, Work::Transcoding] {
             let most = self.most(work)?;
-            if most <= 1_000 {
-                self.found.notes.push(format!(
-                    "1,000 calls of {} do not fit on one core, {most} do: what 1,000 calls cost was measured of silent ones alone.",
-                    work.name()
-                ));
-            }
+            self.found
+                .notes
+                .extend(self.found.short_of_a_thousand(work.name(), most));
             let mut sizes = costs::sizes(most);
             if self.args.quick {
                 // Two make a line.
@@ -261,7 +259,7 @@ impl Survey<'_> {
         match janus::program().and_then(|_| janus::own_address()) {
             Ok(_) => {
                 let calls = self.args.janus_calls.min(share(passthrough, 70));
-                targets.extend(comparison::against_janus(&plan, calls, tell_report)?);
+                targets.extend(beside_janus::measure(&plan, calls, tell_report)?);
             }
             Err(error) => self
                 .found

@@ -1,7 +1,7 @@
 // The network card: reads a call's statistics once a second and shows them.
 
 import { Plot } from './plots.js';
-import { read } from './stats.js';
+import { read, Silence } from './stats.js';
 
 /** How often statistics are read, in milliseconds. */
 const PERIOD = 1_000;
@@ -15,10 +15,17 @@ export class Network {
   #card;
   #plots;
   #timer = 0;
+  #expects;
+  #onSilence;
 
-  /** `card` holds the plots' places and the facts, by id. */
-  constructor(card) {
+  /**
+   * `card` holds the plots' places and the facts, by id. `expects` says whether the other side sends without pause at the moment, and
+   * `onSilence` is told when nothing comes nevertheless, and when something does again.
+   */
+  constructor(card, { expects, onSilence }) {
     this.#card = card;
+    this.#expects = expects;
+    this.#onSilence = onSilence;
     const at = (id) => card.querySelector(id);
     this.#plots = [
       new Plot(at('#plot-round-trip'), {
@@ -42,6 +49,8 @@ export class Network {
     this.#path(null);
     let counters = null;
     let busy = false;
+    let silent = false;
+    const silence = new Silence();
     const reading = async () => {
       if (busy) return;
       busy = true;
@@ -52,6 +61,9 @@ export class Network {
       const reading = read(report, counters);
       counters = reading.counters;
       this.#show(reading, call);
+      const before = silent;
+      silent = silence.take(counters.received, this.#expects(), performance.now());
+      if (silent !== before) this.#onSilence(silent);
     };
     this.#timer = setInterval(reading, PERIOD);
     call.addEventListener('phase', ({ detail }) => {

@@ -57,13 +57,17 @@ let calm = 0;
 let echo = false;
 /** Whether what answers has said something yet. Until then the call is open, and nobody listens at its other end. */
 let answered = false;
+/** Whether the answer is being played, as the events say. */
+let playing = false;
+/** Whether nothing comes of what should be heard. */
+let silent = false;
 let attempt = 0;
 /** Event ids of our own cancels: that there was nothing to cancel is no news. */
 const cancels = new Set();
 
 const log = new EventLog($('log-box'), $('log'), $('log-empty'));
 const setup = new Setup($('steps'), $('setup-total'));
-const network = new Network($('network'));
+const network = new Network($('network'), { expects: speaks, onSilence: hush });
 const compose = new Compose($('compose'), sendEvent);
 const voice = new Voice({
   canvas: $('ribbon'),
@@ -152,7 +156,7 @@ function openSource() {
 async function makeCall(key) {
   const mine = (call = new Call({ url: '/v1/realtime/calls', key, stream: source.stream }));
   echo = false;
-  answered = false;
+  answered = playing = silent = false;
   compose.echo(false);
   cancels.clear();
   log.restart();
@@ -202,9 +206,21 @@ function followState(mine, { state: next, end }) {
   else show(next);
 }
 
-/** Shows an open call: one that is answered, or one that waits for that. */
+/** Shows an open call: one in which something should be heard and is not, one that is answered, or one that waits for that. */
 function showOpen() {
-  show('open', answered ? 'open' : 'waiting');
+  if (silent) show('open', 'silent');
+  else show('open', answered ? 'open' : 'waiting');
+}
+
+/** Whether the other side sends without pause: an echo as long as there is something to say, a model while its answer is played. */
+function speaks() {
+  return playing || (echo && source?.stream.getAudioTracks()[0].readyState === 'live');
+}
+
+function hush(now) {
+  silent = now;
+  log.note(now ? 'Nothing is heard any more' : 'Something is heard again', now ? 'bad' : 'plain');
+  if (state === 'open') showOpen();
 }
 
 function receive({ event, text }) {
@@ -223,7 +239,14 @@ function receive({ event, text }) {
       $('answer-name').textContent = echo ? 'Echo' : 'Answer';
       if (state === 'open') showOpen();
       break;
+    case 'output_audio_buffer.started':
+      playing = true;
+      break;
+    case 'output_audio_buffer.stopped':
+      playing = false;
+      break;
     case 'output_audio_buffer.cleared':
+      playing = false;
       voice.mark();
       if (state === 'open') show('open', 'interrupted');
       clearTimeout(calm);

@@ -47,6 +47,24 @@ export function read(report, before) {
   };
 }
 
+/** How long no packet of audio may come that should, before the line is silent, in milliseconds. */
+const SILENT = 2_000;
+
+/** Whether nothing is heard although something should be, by how many packets of audio have come so far: pure, times are passed in. */
+export class Silence {
+  #received = 0;
+  #since = null;
+
+  /** `expected`: whether the other side sends without pause at the moment. What is silent since nobody speaks is no silent line. */
+  take(received, expected, now) {
+    if (received === 0 || received !== this.#received || !expected) this.#since = null;
+    this.#received = received;
+    if (received === 0 || !expected) return false;
+    this.#since ??= now;
+    return now - this.#since >= SILENT;
+  }
+}
+
 function milliseconds(seconds) {
   return Number.isFinite(seconds) ? 1000 * seconds : null;
 }

@@ -49,12 +49,18 @@ export function stateWords(state, { demo, echo, muted, place }) {
           ? 'Nobody hears you until you unmute.'
           : 'The call is through, and what answers it is not there yet. The last seconds of what you say are kept for it.',
       };
+    case 'silent':
+      return {
+        chip: 'In call',
+        title: 'The line is silent …',
+        text: 'No sound has come through for some seconds. The call goes on by itself as soon as it does.',
+      };
     case 'interrupted':
       return { chip: 'In call', title: 'Interrupted', text: 'What was waiting to be played has been dropped.' };
     case 'recovering':
       return {
         chip: 'Reconnecting',
-        title: 'Hold on …',
+        title: 'The line is silent …',
         text: 'No packets come through at the moment. The call goes on by itself as soon as they do.',
       };
     default:

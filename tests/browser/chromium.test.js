@@ -107,6 +107,20 @@ suite('Chromium', { timeout: 240_000 }, () => {
     assert.equal(await here.stack.sessionsCreated(), created);
   });
 
+  test('the page says that nothing is heard while the relay is gone, and takes it back when sound flows again', async () => {
+    const page = await open();
+    await page.call();
+    await page.event('session.created');
+    await page.soundGrows();
+    const says = (words) => async () => words.test(await page.text('title'));
+    await here.stack.killRelay();
+    await until('the page says so', says(/The line is silent/), 15);
+    await here.stack.startRelay();
+    await page.soundGrows(30);
+    await until('the page takes it back', says(/You are on/), 15);
+    assert.equal((await page.state()).state, 'open');
+  });
+
   test('hanging up in the page ends the call on the server', async () => {
     const page = await open();
     await page.call();

@@ -8,6 +8,8 @@ import datetime
 import ipaddress
 import json
 import math
+import re
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -21,14 +23,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from conftest import REPOSITORY
 from firsthop import audio, realtime_server
 from firsthop.audio import Samples
 from firsthop.instruments import Instrument
 from firsthop.launching import KEY, READY_SECONDS, says_ready
 from firsthop.namespaces import Namespace, Testbed, give_address, ip, join
 from firsthop.processes import Program
-from firsthop.stack import Stack
+from firsthop.stack import Stack, sessions
 from firsthop.waiting import until
+from test_fleet import second_metrics, start_with_two
 from test_realtime import Model
 
 CALLS = 4
@@ -228,6 +232,56 @@ def test_a_worker_that_never_goes_on_is_no_good_call(shared_stack: Stack, line: 
     assert status == 1
     assert "gaps is" in words, words
     assert "longest_gap_p50 is" in words, words
+
+
+def guard() -> list[str]:
+    """The limits by which the README guards a deployment, as it has them."""
+    readme = (REPOSITORY / "README.md").read_text().replace("\\\n", " ")
+    [command] = re.findall(r"^scripts/perf calls .*--fail-if .*$", readme, re.MULTILINE)
+    words = shlex.split(command)
+    return words[words.index("--fail-if") :]
+
+
+@pytest.mark.timeout(300)
+def test_the_guard_of_the_readme_finds_a_server_that_falls_silent_for_good(shared_stack: Stack, line: Line) -> None:
+    relay = shared_stack.relay
+    assert relay is not None
+    load = begin_and_hear(shared_stack, line, *guard())
+    try:
+        relay.signal(signal.SIGSTOP)
+        status, report, words = load.end()
+    finally:
+        relay.signal(signal.SIGCONT)
+    # No call ended before its time: that nothing was heard is all that tells.
+    assert (report["cut"], report["broken"], report["failures"]) == (0, 0, {}), report
+    assert report["calls_with_gaps"] == CALLS, report
+    assert status == 1
+    assert "lost is" in words, words
+    assert "longest_gap_max is" in words, words
+
+
+@pytest.mark.timeout(300)
+def test_the_guard_of_the_readme_finds_one_server_of_two_that_dies(
+    stack: Stack, binaries: Path, tmp_path: Path
+) -> None:
+    second = start_with_two(stack)
+    load = Load(stack.bed.client, binaries, tmp_path, stack.url, "--settle", "0", *guard(), seconds=LONG_SECONDS)
+
+    def have_spoken() -> bool:
+        each = [stack.sessions(), sessions(second_metrics(stack))]
+        sent = stack.relay_metrics().total("firsthop_relay_downlink_packets_total")
+        return sum(each) == CALLS and min(each) > 0 and sent > CALLS * 50 * 2
+
+    until("calls are up at both, and heard", have_spoken, LONG_SECONDS / 2)
+    died = sessions(second_metrics(stack))
+    second.kill()
+    status, report, words = load.end()
+    assert report["calls_with_gaps"] >= died > 0, report
+    # At most half of the time was before.
+    assert report["lost"] > died / CALLS / 4, report
+    assert status == 1
+    assert "lost is" in words, words
+    assert "longest_gap_max is" in words, words
 
 
 def test_who_speaks_over_a_model_is_told_how_long_it_speaks_on(

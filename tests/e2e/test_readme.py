@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: Made by building or running, so not there in a clone.
-MADE = ("target/", ".firsthop/", "fuzz/failures", "node_modules/")
+MADE = ("target/", "perf/results/quick/", ".firsthop/", "fuzz/failures", "node_modules/")
 
 
 def documents() -> list[Path]:

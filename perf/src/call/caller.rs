@@ -470,7 +470,9 @@ impl Caller {
         // What lies in the sockets has come, and after its time nothing need come.
         let (from, to) = self.counted;
         let until = self.taken.min(call.ends).min(to);
-        let expected = (until > from).then(|| call.client.over(until)).flatten();
+        let expected = (until > from)
+            .then(|| call.client.over(from..until))
+            .flatten();
         while let Some(news) = call.client.news() {
             if until > from {
                 part.heard.news(news);

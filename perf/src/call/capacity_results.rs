@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::capacity::Capacity;
+use super::comparison::left_out;
 use super::cost::Cost;
 use super::handled::Handled;
 use super::tolerance::Tolerance;
@@ -95,9 +96,20 @@ pub struct Target {
     pub how: String,
     /// What each pass found.
     pub passes: Vec<f64>,
+    /// Why nothing was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Where the time goes that was compared, if it was processor time: medians over the passes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<Handled>,
+}
+
+impl Carried {
+    /// Whether there may be more: the search ended, or the clients gave first.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.gives_first.as_deref(), None | Some("the generator"))
+    }
 }
 
 impl Target {
@@ -118,8 +130,24 @@ impl Target {
             met: found.map(|found| found <= must),
             how,
             passes,
+            missing: None,
             handled: Vec::new(),
         }
+    }
+
+    /// Says of which passes calls failed, and how many, if any did: these are left out.
+    #[must_use]
+    pub fn left_out(mut self, failed: &[String]) -> Self {
+        if failed.is_empty() {
+            return self;
+        }
+        let passes = left_out(failed.len());
+        let failed = failed.join("; ");
+        if self.found.is_none() {
+            self.missing = Some(format!("calls failed in every pass: {failed}"));
+        }
+        self.how = format!("{}{passes} ({failed})", self.how);
+        self
     }
 
     /// Says where the time goes.
@@ -182,6 +210,24 @@ impl CapacityResults {
         let mut carried = self.carried.iter();
         let found = carried.find(|one| one.service == service && one.work == work);
         found.map(|found| found.per_core)
+    }
+
+    /// What to say where fewer than 1,000 calls were measured of a kind of work, since `most` went well on one processor; nothing where more did.
+    #[must_use]
+    pub fn short_of_a_thousand(&self, work: &str, most: u32) -> Option<String> {
+        let mut carried = self.carried.iter();
+        let whole = carried.find(|one| one.service == "all" && one.work == work)?;
+        if most > 1_000 || whole.per_core == 0.0 {
+            return None;
+        }
+        let fit = if whole.is_open() {
+            format!("At least {most} calls of {work} fit on one core, and no more were tried")
+        } else {
+            format!("1,000 calls of {work} do not fit on one core, {most} do")
+        };
+        Some(format!(
+            "{fit}: what 1,000 calls cost was measured of silent ones alone."
+        ))
     }
 
     /// The results as tables for people.
@@ -290,6 +336,62 @@ impl CapacityResults {
 mod tests {
     use super::super::cost::{Kind, Program, Sample};
     use super::*;
+
+    #[test]
+    fn calls_that_were_not_tried_are_not_said_not_to_fit() {
+        let found = |per_core, gives_first: Option<&str>| CapacityResults {
+            carried: vec![Carried {
+                service: "all".to_owned(),
+                work: "passthrough".to_owned(),
+                per_core,
+                gives_first: gives_first.map(str::to_owned),
+                micros: 2_900.0,
+                bytes_per_call: None,
+                tried: Vec::new(),
+            }],
+            ..CapacityResults::default()
+        };
+        let note = |per_core, gives_first| {
+            let found = found(per_core, gives_first);
+            found.short_of_a_thousand("passthrough", per_core as u32)
+        };
+        for ended in [None, Some("the generator")] {
+            let words = note(60.0, ended).expect("a note");
+            assert!(
+                words.starts_with("At least 60 calls of passthrough fit on one core"),
+                "{words}"
+            );
+        }
+        let words = note(587.0, Some("gaps")).expect("a note");
+        assert!(
+            words.starts_with("1,000 calls of passthrough do not fit on one core, 587 do"),
+            "{words}"
+        );
+        assert_eq!(note(1_200.0, None), None);
+        assert_eq!(note(0.0, Some("gaps")), None);
+    }
+
+    #[test]
+    fn a_target_of_which_nothing_was_found_says_which_calls_failed() {
+        let target = |found, failed: &[&str]| {
+            let failed: Vec<String> = failed.iter().map(|&words| words.to_owned()).collect();
+            Target::of("ratio", found, 0.5, Vec::new(), "as it is".to_owned()).left_out(&failed)
+        };
+        assert_eq!(target(Some(0.7), &[]).how, "as it is");
+        let some = target(Some(0.7), &["janus: 1 of 42 calls failed"]);
+        assert_eq!(
+            some.how,
+            "as it is; 1 pass, in which calls failed, is left out (janus: 1 of 42 calls failed)"
+        );
+        assert_eq!(some.missing, None);
+        let none = target(None, &["janus: 1 of 42 calls failed"]);
+        assert_eq!(
+            none.missing.as_deref(),
+            Some("calls failed in every pass: janus: 1 of 42 calls failed")
+        );
+        let text = serde_json::to_string(&none).expect("JSON");
+        assert_eq!(serde_json::from_str::<Target>(&text).expect("read"), none);
+    }
 
     #[test]
     fn results_are_read_back_as_they_were_written_and_shown_in_tables() {

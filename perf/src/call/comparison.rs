@@ -1,34 +1,26 @@
-//! Comparisons that the project asks of itself: through the relay against past it, gaps below capacity, and the servers' time beside Janus's.
+//! Comparisons that the project asks of itself: through the relay against past it, and gaps below capacity.
 //!
 //! What is compared alternates, pass by pass, so that what else the machine does falls on both.
 
-use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::air::Way;
 use super::capacity_results::Target;
-use super::handled::{self, Handled, Reading};
-use super::janus::{self, Janus, JanusPlan};
-use super::load::{self, Ending, LoadError, LoadPlan, Progress};
-use super::manner::{Manner, Sharing};
-use super::recording::Codec;
+use super::load::{self, LoadError, LoadPlan, Progress};
 use super::report::{CallReport, Spread};
 use super::trial::{self, Answerer, Bench, Served, Service, Work};
 use crate::report::median;
 
 /// The number of the stacks here.
-const NUMBER: u8 = 24;
+pub(super) const NUMBER: u8 = 24;
 
 /// Set-up through the relay, as a multiple of set-up past it.
 const SET_UP: f64 = 1.05;
 
 /// What the relay may add to mouth-to-ear delay, in milliseconds.
 const ADDED_MS: f64 = 1.0;
-
-/// The servers' time per call, as a share of Janus's.
-const OF_JANUS: f64 = 0.5;
 
 /// Calls a second that are placed beside those that are up, for as long as it counts, to see how long set-up takes then.
 const PROBES: f64 = 10.0;
@@ -64,6 +56,7 @@ pub fn relay_against_direct(
     mut said: impl FnMut(&str, &CallReport),
 ) -> Result<Vec<Target>, LoadError> {
     let mut seen: [Vec<Option<Seen>>; 2] = Default::default();
+    let mut failed = Vec::new();
     for pass in 0..plan.passes {
         let answerer = Answerer::Echoes(NonZeroU32::MIN.saturating_add(3));
         let served = Served::start(
@@ -77,6 +70,7 @@ pub fn relay_against_direct(
         if pass % 2 == 1 {
             order.reverse();
         }
+        let mut went_wrong = Vec::new();
         for (at, way) in order {
             let name = ["through the relay", "past the relay"][at];
             let (load, probe) = beside(&served, calls, plan.counted, &way);
@@ -89,12 +83,17 @@ pub fn relay_against_direct(
             let probed = probed.transpose()?;
             if let Some(probed) = &probed {
                 said("calls placed meanwhile", probed);
+                went_wrong.extend(lost(&format!("{name}, placed meanwhile"), probed));
             }
+            went_wrong.extend(lost(name, &report));
             // Something for every pass: those of both ways are pairs.
             seen[at].push(probed.and_then(|probed| saw(&report, &probed)));
         }
+        if seen.iter().any(|way| matches!(way.last(), Some(None))) {
+            failed.push(words(&went_wrong));
+        }
     }
-    Ok(compared(calls, &seen))
+    Ok(compared(calls, &seen, &failed))
 }
 
 /// Calls that are up, and calls that are placed beside them.
@@ -126,8 +125,23 @@ fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
     })
 }
 
-/// What the passes of both ways come to.
-fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
+/// How many calls failed, or heard nothing, if any did.
+pub(super) fn lost(name: &str, report: &CallReport) -> Option<String> {
+    let calls = report.calls;
+    let lost = report.failed().max(calls - report.audible);
+    (lost > 0).then(|| format!("{name}: {lost} of {calls} calls failed"))
+}
+
+/// Why a pass does not count.
+pub(super) fn words(failed: &[String]) -> String {
+    match failed {
+        [] => "too little was heard to tell".to_owned(),
+        failed => failed.join(", "),
+    }
+}
+
+/// What the passes of both ways come to; and what is said of each that does not count, since calls failed.
+fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2], failed: &[String]) -> Vec<Target> {
     let pairs: Vec<(Seen, Seen)> = seen[0]
         .iter()
         .zip(&seen[1])
@@ -139,11 +153,10 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
             |at: fn(&(Seen, Seen)) -> &Seen| median(pairs.iter().map(|p| of(at(p))).collect());
         Some((side(|pair| &pair.0)?, side(|pair| &pair.1)?))
     };
-    let left_out = left_out(seen[0].len().max(seen[1].len()) - pairs.len());
     let how = |what: &str| {
         format!(
             "{what}, with {calls} calls up (half of what all programs on one processor carry): G.711 to a model server that gives one caller in \
-             four its own audio back; placed with signaling both times, and packets by the relay, or past it over the trunk{left_out}"
+             four its own audio back; placed with signaling both times, and packets by the relay, or past it over the trunk"
         )
     };
     let set_up = "from the request until DTLS is up, of calls that are placed beside, by the relay as a multiple of past it";
@@ -157,7 +170,7 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
             how(&format!("{what} {set_up}")),
         )
     };
-    vec![
+    [
         ratio(
             "set_up_median_relay_vs_direct",
             |seen| seen.set_up.0,
@@ -178,6 +191,8 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2]) -> Vec<Target> {
             how("median of the passes' 99th percentiles, by the relay less past it"),
         ),
     ]
+    .map(|target| target.left_out(failed))
+    .into()
 }
 
 /// How many passes do not count, if any.
@@ -220,172 +235,9 @@ pub fn gaps(
     Ok(Target::of(name, Some(all), 0.0, passes, how))
 }
 
-/// Servers that are compared by their time.
-const SERVERS: [&str; 4] = [
-    "firsthop",
-    "firsthop, every caller's own audio back",
-    "janus, one event loop",
-    "janus, a thread for each call",
-];
-
-/// The servers' processor time per call and second beside Janus's, with the same clients and so many calls of G.711.
-///
-/// # Errors
-/// Programs do not start, Janus is not installed, or see [`LoadError`].
-pub fn against_janus(
-    plan: &ComparisonPlan,
-    calls: u32,
-    mut said: impl FnMut(&str, &CallReport),
-) -> Result<Vec<Target>, LoadError> {
-    let mut times: Vec<[f64; SERVERS.len()]> = Vec::new();
-    let mut handled: [Vec<Vec<Handled>>; 2] = Default::default();
-    for pass in 0..plan.passes {
-        let mut pass_times = [f64::NAN; SERVERS.len()];
-        let mut order: Vec<usize> = (0..SERVERS.len()).collect();
-        if pass % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let (report, did) = match at {
-                0 => firsthop(plan, calls, Answerer::Speaks)?,
-                1 => firsthop(plan, calls, Answerer::Echoes(NonZeroU32::MIN))?,
-                2 => (janus(plan, calls, Some(1))?, Vec::new()),
-                _ => (janus(plan, calls, None)?, Vec::new()),
-            };
-            said(SERVERS[at], &report);
-            pass_times[at] = server_micros(&report, calls);
-            if let Some(handled) = handled.get_mut(at).filter(|_| pass_times[at].is_finite()) {
-                handled.push(did);
-            }
-        }
-        times.push(pass_times);
-    }
-    let handled = handled.each_ref().map(|passes| handled::medians(passes));
-    Ok(beside_janus(calls, &times, handled))
-}
-
-fn firsthop(
-    plan: &ComparisonPlan,
-    calls: u32,
-    answerer: Answerer,
-) -> Result<(CallReport, Vec<Handled>), LoadError> {
-    let served = Served::start(
-        &plan.bench,
-        NUMBER,
-        Service::All,
-        Work::Passthrough,
-        answerer,
-    )?;
-    let load = own_sockets(served.calls(calls, plan.counted))?;
-    let mut readings = None;
-    let report = load::run_beside(&load, &Default::default(), || {
-        // Both while all calls are up.
-        let most = plan.counted.mul_f64(0.9);
-        readings = Some(Reading::of(&served.stack).and_then(|first| {
-            std::thread::sleep(most);
-            Ok((first, Reading::of(&served.stack)?))
-        }));
-    })?;
-    let readings = readings.transpose()?;
-    let handled = readings.map(|(first, last)| first.until(&last, calls, &report.watched));
-    Ok((report, handled.unwrap_or_default()))
-}
-
-fn janus(
-    plan: &ComparisonPlan,
-    calls: u32,
-    event_loops: Option<u32>,
-) -> Result<CallReport, LoadError> {
-    let bench = &plan.bench;
-    let janus = Janus::start(JanusPlan {
-        event_loops,
-        ..JanusPlan::here(bench.directory.join("janus"), bench.processor)?
-    })?;
-    let load = LoadPlan {
-        // A session would wait for its next connection.
-        ending: Ending::HangUp,
-        watch: vec![janus.process.id()],
-        ..trial::held(
-            janus.desk(),
-            Way::Relay,
-            Codec::Pcmu,
-            calls,
-            bench.settle,
-            plan.counted,
-        )
-    };
-    load::run(&own_sockets(load)?, &Default::default())
-}
-
-/// Clients with a socket each at this machine's own address: Janus serves no others here, and what many clients send by one system call would come
-/// in trains, which spares servers work.
-fn own_sockets(load: LoadPlan) -> io::Result<LoadPlan> {
-    let from = janus::own_address()?;
-    Ok(LoadPlan {
-        manner: Manner {
-            sockets: Sharing::Own { from, bind: from },
-            ..load.manner
-        },
-        ..load
-    })
-}
-
-/// What the servers of media used per call and second, in microseconds; no number when not every call came about.
-fn server_micros(report: &CallReport, calls: u32) -> f64 {
-    if report.audible < u64::from(calls) || report.failed() > 0 {
-        return f64::NAN;
-    }
-    let media = report.watched.iter().filter(|one| one.name != "signaling");
-    media.map(|one| one.micros_per_call_second).sum()
-}
-
-fn beside_janus(
-    calls: u32,
-    times: &[[f64; SERVERS.len()]],
-    handled: [Vec<Handled>; 2],
-) -> Vec<Target> {
-    let [speaks, echoes] = handled;
-    let target = |name, at: usize, what: &str, handled| {
-        // Janus has the setting that is better for it.
-        let passes: Vec<f64> = times
-            .iter()
-            .map(|pass| pass[at] / pass[2].min(pass[3]))
-            .collect();
-        let left_out = left_out(passes.iter().filter(|pass| !pass.is_finite()).count());
-        let figures: Vec<String> = SERVERS
-            .iter()
-            .enumerate()
-            .filter_map(|(at, server)| {
-                let micros = median(times.iter().map(|pass| pass[at]).collect())?;
-                Some(format!("{server} {micros:.0}"))
-            })
-            .collect();
-        let how = format!(
-            "{what}, as a share of Janus's echo test, which decrypts a packet and encrypts it again for the same caller, at its cheaper setting; \
-             {calls} calls of G.711, 50 packets a second each way, with the same clients; medians of microseconds per call and second: {}{left_out}",
-            figures.join(", ")
-        );
-        Target::of(name, median(passes.clone()), OF_JANUS, passes, how).with(handled)
-    };
-    vec![
-        target(
-            "server_time_vs_janus",
-            0,
-            "processor time of relay and transceiver, which decrypt G.711, send it to a model server over a WebSocket as base64 in JSON, and encrypt and \
-             send the speech of that server, a second to a message",
-            speaks,
-        ),
-        target(
-            "server_time_vs_janus_own_audio",
-            1,
-            "the same, where the model server gives every caller its own audio back, 20 ms to a message",
-            echoes,
-        ),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::recording::Codec;
     use super::super::report::Part;
     use super::*;
 
@@ -405,7 +257,8 @@ mod tests {
             seen(99.0, 9.0),
             seen(10.0, 80.0),
         ];
-        let targets = compared(50, &[relay, direct]);
+        let failed = ["past the relay: 1 of 9 calls failed".to_owned()];
+        let targets = compared(50, &[relay, direct], &failed);
         let [median, p99, added] = &targets[..] else {
             panic!("{targets:?}");
         };
@@ -418,7 +271,7 @@ mod tests {
             assert!(
                 ratio
                     .how
-                    .ends_with("; 1 pass, in which calls failed, is left out"),
+                    .ends_with("is left out (past the relay: 1 of 9 calls failed)"),
                 "{ratio:?}"
             );
         }
@@ -452,38 +305,8 @@ mod tests {
 
     #[test]
     fn nothing_is_found_where_nothing_was_seen() {
-        for target in compared(50, &[vec![None], vec![]]) {
+        for target in compared(50, &[vec![None], vec![]], &[]) {
             assert_eq!((target.found, target.met), (None, None));
         }
-    }
-
-    #[test]
-    fn janus_is_taken_at_its_cheaper_setting_and_a_pass_with_failed_calls_is_left_out() {
-        let targets = beside_janus(
-            100,
-            &[
-                [500.0, 800.0, 2_000.0, 1_000.0],
-                [600.0, 800.0, 1_000.0, 1_500.0],
-                [f64::NAN, 800.0, 1_000.0, 1_000.0],
-            ],
-            [[200.0, 350.0], [300.0, 500.0]].map(|micros| {
-                let programs = ["relay", "transceiver"].into_iter().zip(micros);
-                let handled = programs.map(|(program, micros)| Handled {
-                    program: program.to_owned(),
-                    micros,
-                    counts: Vec::new(),
-                });
-                handled.collect()
-            }),
-        );
-        assert_eq!(targets[0].handled[1].micros, 350.0);
-        assert_eq!(targets[1].handled[0].micros, 300.0);
-        assert!((targets[0].found.expect("found") - 0.55).abs() < 1e-9);
-        assert_eq!(targets[0].met, Some(false));
-        assert_eq!(targets[1].found, Some(0.8));
-        for part in ["firsthop 550", "; 1 pass, in which calls failed"] {
-            assert!(targets[0].how.contains(part), "{}", targets[0].how);
-        }
-        assert!(!targets[1].how.contains("failed"), "{}", targets[1].how);
     }
 }

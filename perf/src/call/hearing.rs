@@ -1,5 +1,6 @@
 //! What a client makes of the packets that it gets: loss, lateness, jitter and gaps. Pure: the arrival's time is passed in.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -29,7 +30,7 @@ const LONGEST_MICROS: u64 = 60_000_000;
 pub struct Heard {
     /// Packets that came.
     pub received: u64,
-    /// Packets that the sequence numbers say were sent.
+    /// Packets that should have come: those that the sequence numbers say were sent, and what is missing at the end of calls, see [`Hearing::end`].
     pub expected: u64,
     /// Gaps longer than [`GAP`].
     pub gaps: u64,
@@ -223,13 +224,17 @@ impl Hearing {
         self.last.is_some()
     }
 
-    /// The call is over: its jitter counts, if anything was heard. Until `until_nanos` more should have come, that counts; nothing where the sender was silent.
-    pub fn end(&self, until_nanos: Option<u64>, heard: &mut Heard) {
+    /// The call is over: its jitter counts, if anything was heard. In `counted_nanos` more should have come; nothing where the sender was silent. If nothing came for longer
+    /// than a [`GAP`] until its end, that is a gap, and a packet is missing for each frame of it that counted: no sequence number tells of those.
+    pub fn end(&self, counted_nanos: Option<Range<u64>>, heard: &mut Heard) {
         let (mut gap, mut longest) = (self.gap, self.longest);
         if let Some(last) = self.last {
             record(&mut heard.jitter, self.jitter as u64);
-            let pause = until_nanos.map_or(0, |until| until.saturating_sub(last.at_nanos));
+            let counted = counted_nanos.unwrap_or_default();
+            let pause = counted.end.saturating_sub(last.at_nanos);
             if pause > GAP_NANOS {
+                let missing = counted.end - last.at_nanos.max(counted.start);
+                heard.expected += missing / FRAME_NANOS;
                 heard.gaps += 1;
                 gap = true;
                 longest = longest.max(Some(pause));
@@ -350,15 +355,20 @@ mod tests {
             let mut heard = heard.clone();
             hearing.end(until, &mut heard);
             let longest = heard.longest_gap.max() / 1_000;
-            (heard.gaps, heard.calls_with_gaps, longest)
+            let missing = heard.expected - heard.received;
+            (heard.gaps, heard.calls_with_gaps, longest, missing)
         };
-        assert_eq!(ended(None), (0, 0, 20), "its sender was silent");
-        assert_eq!(ended(Some(last + 60 * MS)), (0, 0, 20));
-        assert_eq!(ended(Some(last + 900 * MS)), (1, 1, 900));
+        assert_eq!(ended(None), (0, 0, 20, 0), "its sender was silent");
+        assert_eq!(ended(Some(0..last + 60 * MS)), (0, 0, 20, 0));
+        assert_eq!(ended(Some(0..last + 900 * MS)), (1, 1, 900, 45));
+        // It was silent before that counted: then what counted is missing.
+        let late = last + 500 * MS..last + 900 * MS;
+        assert_eq!(ended(Some(late)), (1, 1, 900, 20));
         // What never spoke has not fallen silent.
         let mut heard = Heard::default();
-        Hearing::default().end(Some(last), &mut heard);
+        Hearing::default().end(Some(0..last), &mut heard);
         assert_eq!((heard.gaps, heard.calls_with_gaps), (0, 0));
+        assert_eq!(heard.expected, 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What one client listens for in what it gets: the marks of its own recording, and how soon the server is quiet when it is spoken over.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::client::Client;
@@ -114,12 +115,12 @@ impl Client {
         self.listening.as_mut().and_then(Listening::news)
     }
 
-    /// Its time was over at `until`: what had not come by then did not. Returns that moment as packets are timed, if more should have come until then; not when the
-    /// server had fallen silent.
-    pub(super) fn over(&mut self, until: Instant) -> Option<u64> {
+    /// The time of it that counted is over: what had not come by then did not. Returns that time as packets are timed, if more should have come until its end; not when
+    /// the server had fallen silent.
+    pub(super) fn over(&mut self, counted: Range<Instant>) -> Option<Range<u64>> {
         let listening = self.listening.as_mut()?;
-        listening.pass(until);
+        listening.pass(counted.end);
         let rests = !listening.echoes() && listening.tail.is_silent(listening.codec);
-        (!rests).then(|| listening.nanos(until))
+        (!rests).then(|| listening.nanos(counted.start)..listening.nanos(counted.end))
     }
 }

@@ -8,12 +8,13 @@
 //!
 //! Pure: [`client`] (and [`moving`], how it changes its address; [`speaking`], what it says; [`listening`], with [`ear`] and [`interruption`], what it makes of what it gets),
 //! `browser` (what it does as browsers do), [`hearing`], [`mark`], [`recording`], [`wav`], [`schedule`], [`trouble`], [`stamp`], [`judge`], [`verdicts`]. Acting: [`load`], whose threads are [`caller`]s, with [`air`] and
-//! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`alone`], [`costs`], [`comparison`], [`memory`] and [`churn`] put
+//! [`placing`], and [`watch`], which asks the kernel what the programs under test have used. [`capacity`], [`alone`], [`costs`], [`comparison`], [`beside_janus`], [`memory`] and [`churn`] put
 //! programs and loads together to measurements; [`trial`], [`model`], [`janus`], [`profile`] and [`stack`] are what they need for it, and of that [`between`], [`tolerance`],
 //! [`cost`], [`embedded_echo`], [`handled`] and [`echoing`] are pure.
 
 pub mod air;
 pub mod alone;
+pub mod beside_janus;
 pub mod between;
 pub(crate) mod browser;
 pub mod caller;

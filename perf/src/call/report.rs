@@ -226,7 +226,7 @@ pub struct CallReport {
     pub sent: u64,
     /// Packets that clients got, while it counted.
     pub received: u64,
-    /// The share of packets that did not come.
+    /// The share of packets that did not come: by the sequence numbers of those that did, and one for each 20 ms from the last one until the call's end, where that is a gap.
     pub lost: f64,
     /// How much later than the earliest of the last seconds packets came, in milliseconds, by their timestamps.
     pub lateness: Option<Spread>,

@@ -49,9 +49,11 @@ const SPREADS: [(&str, &str, OfSpread); 12] = [
         r.lateness
     }),
     ("jitter", "jitter of a call at its end", |r| r.jitter),
-    ("longest_gap", "the longest pause of each call", |r| {
-        r.longest_gap
-    }),
+    (
+        "longest_gap",
+        "the longest pause of each call, the silence before its end too",
+        |r| r.longest_gap,
+    ),
     (
         "barge_in",
         "the server's last sound, from when the client began to speak over it",
@@ -62,13 +64,16 @@ const SPREADS: [(&str, &str, OfSpread); 12] = [
 const QUANTILES: [&str; 4] = ["p50", "p99", "p999", "max"];
 
 const NUMBERS: [(&str, Kind, &str, OfNumber); 13] = [
-    ("lost", Kind::Share, "packets that did not come", |r| {
-        (r.received > 0).then_some(r.lost)
-    }),
+    (
+        "lost",
+        Kind::Share,
+        "packets that did not come, also after the last one that did",
+        |r| (r.received > 0 || r.lost > 0.0).then_some(r.lost),
+    ),
     (
         "failed",
         Kind::Count,
-        "calls that did not connect, broke, were cut, or did not hear of their end",
+        "calls that did not connect, broke, were cut, or did not hear of their end; one that goes on and is silent is none",
         |r| of_calls(r, r.failed()),
     ),
     ("failed_share", Kind::Share, "the same, of all calls", |r| {
@@ -89,9 +94,12 @@ const NUMBERS: [(&str, Kind, &str, OfNumber); 13] = [
         "calls that did not hear any audio",
         |r| of_calls(r, r.calls - r.audible),
     ),
-    ("gaps", Kind::Count, "gaps of more than 60 ms", |r| {
-        of_packets(r, r.gaps)
-    }),
+    (
+        "gaps",
+        Kind::Count,
+        "gaps of more than 60 ms, the silence before a call's end too",
+        |r| of_packets(r, r.gaps),
+    ),
     (
         "calls_with_gaps",
         Kind::Count,

@@ -41,6 +41,8 @@ struct Asked {
     must: f64,
     #[serde(default)]
     how: String,
+    /// Why nothing was found; older files do not say.
+    missing: Option<String>,
     #[serde(default)]
     handled: Vec<Handled>,
 }
@@ -101,15 +103,20 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     let capacity: Capacity = source.read()?;
     let mut metrics = Vec::new();
     for asked in &capacity.targets {
-        let Some(found) = asked.found else { continue };
         let what = sentence(&words(&asked.name));
         let unit = match asked.name.as_str() {
             name if name.ends_with("_ms") => Unit::Millis,
             name if name.contains("_vs_") => Unit::Ratio,
             _ => Unit::Count,
         };
-        let metric =
-            Metric::new(&asked.name, &what, found, unit, Better::Lower).target(asked.must, None);
+        let metric = Metric::new(
+            &asked.name,
+            &what,
+            asked.found.unwrap_or(f64::NAN),
+            unit,
+            Better::Lower,
+        )
+        .target(asked.must, None);
         let beside = [
             "set_up_p99_relay_vs_direct",
             "server_time_vs_janus_own_audio",
@@ -340,7 +347,7 @@ fn targets(targets: &[Asked]) -> Markup {
     html! {
         @for asked in targets {
             @if asked.found.is_none() {
-                p.absent { "Not measured: " (sentence(&words(&asked.name))) ", which must be at most " (number(asked.must)) }
+                p.absent { "Not measured: " (sentence(&words(&asked.name))) ", which must be at most " (number(asked.must)) @if let Some(missing) = &asked.missing { ": " (missing) } }
             } @else if !asked.how.is_empty() {
                 p { strong { (sentence(&words(&asked.name))) ": " } (asked.how) }
                 @for handled in &asked.handled { p { (handled) } }

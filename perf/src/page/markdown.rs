@@ -27,7 +27,7 @@ pub fn table(findings: &Findings) -> Result<String, FindingsError> {
                 out,
                 "| {} | {} | {} | {} |",
                 cell(&metric.what),
-                cell(&metric.figure()) + metric.unit.sign(),
+                cell(&metric.figure()) + metric.sign(),
                 cell(&metric.asks().unwrap_or_default()),
                 metric.verdict().map_or("", |verdict| verdict.word())
             );

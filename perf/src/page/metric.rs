@@ -97,7 +97,7 @@ pub(super) struct Metric {
     pub(super) name: String,
     /// What it is, for people.
     pub(super) what: String,
-    /// How much.
+    /// How much; no number when it should have been measured, and could not be.
     pub(super) value: f64,
     /// Of what.
     pub(super) unit: Unit,
@@ -144,14 +144,26 @@ impl Metric {
         }
     }
 
+    /// What stands behind it.
+    pub(super) fn sign(&self) -> &'static str {
+        if self.value.is_finite() {
+            self.unit.sign()
+        } else {
+            ""
+        }
+    }
+
     /// As people read it.
     pub(super) fn figure(&self) -> String {
+        if !self.value.is_finite() {
+            return "not measured".to_owned();
+        }
         counted(&self.unit.write(self.value), self.open)
     }
 
-    /// How it stands to its target, if there is one.
+    /// How it stands to its target, if there is one, and if it was measured.
     pub(super) fn verdict(&self) -> Option<Verdict> {
-        let target = self.target?;
+        let target = self.target.filter(|_| self.value.is_finite())?;
         let as_good = |bound: f64| match self.better {
             Better::Lower => self.value <= bound,
             Better::Higher => self.value >= bound,
@@ -199,6 +211,9 @@ mod tests {
         assert_eq!(verdict(1.0, Better::Lower), Some(Verdict::Aimed));
         assert_eq!(verdict(2.0, Better::Lower), Some(Verdict::Met));
         assert_eq!(verdict(2.1, Better::Lower), Some(Verdict::Missed));
+        assert_eq!(verdict(f64::NAN, Better::Lower), None);
+        let unknown = Metric::new("a", "A", f64::NAN, Unit::Ratio, Better::Lower);
+        assert_eq!((unknown.figure() + unknown.sign()).as_str(), "not measured");
         let calls = |value| Metric::new("a", "A", value, Unit::Count, Better::Higher);
         assert_eq!(calls(1.0).verdict(), None);
         let calls = |value| calls(value).target(2_000.0, None);

@@ -139,7 +139,11 @@ fn origins(findings: &Findings) -> Markup {
 fn headlines(metrics: &[Metric]) -> Markup {
     let asked: Vec<&Metric> = metrics
         .iter()
-        .filter(|metric| metric.target.is_some())
+        .filter(|metric| metric.verdict().is_some())
+        .collect();
+    let unknown: Vec<&Metric> = metrics
+        .iter()
+        .filter(|metric| metric.target.is_some() && metric.verdict().is_none())
         .collect();
     let missed: Vec<&&Metric> = asked
         .iter()
@@ -158,13 +162,21 @@ fn headlines(metrics: &[Metric]) -> Markup {
                         }
                         "."
                     }
+                    @if !unknown.is_empty() {
+                        " Not measured: "
+                        @for (at, metric) in unknown.iter().enumerate() {
+                            @if at > 0 { "; " }
+                            (metric.what)
+                        }
+                        "."
+                    }
                 }
             }
             ul.cards {
                 @for metric in metrics.iter().filter(|metric| metric.headline) {
                     li.card {
                         span.what { (metric.what) }
-                        span.big { (metric.figure()) span.times { (metric.unit.sign()) } }
+                        span.big { (metric.figure()) span.times { (metric.sign()) } }
                         span.asks {
                             @if let Some(asks) = metric.asks() { "must be " (asks) " " }
                             @if let Some(verdict) = metric.verdict() { span.verdict.(verdict.class()) { (verdict.word()) } }

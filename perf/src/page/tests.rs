@@ -265,3 +265,29 @@ fn a_field_of_another_shape_is_named_with_its_file() {
         "{error}"
     );
 }
+
+#[test]
+fn a_target_that_could_not_be_measured_keeps_its_card_and_says_why() {
+    let body = r#""targets": [{"name": "server_time_vs_janus", "found": null, "must": 0.5, "how": "as it is", "missing": "calls failed in every pass: janus: 1 of 42 calls failed"},
+        {"name": "gaps_at_70_percent_passthrough", "found": 0, "must": 0, "how": "as it is"}]"#;
+    let source = Source::parse(
+        "capacity.json".to_owned(),
+        Kind::Capacity,
+        &format!("{{{HEAD}, {body}}}"),
+    );
+    let findings = Findings::of(vec![source.expect("good")]);
+    let page = page(&findings).expect("a page");
+    for words in [
+        "1 of 1 targets are met. Not measured: Time of a call at relay and transceiver",
+        "janus: 1 of 42 calls failed",
+        "not measured<",
+    ] {
+        let text = page.replace("<strong>", "").replace("</strong>", "");
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let table = super::markdown::table(&findings).expect("a table");
+    assert!(
+        table.contains("| not measured | at most 0.50 |  |"),
+        "{table}"
+    );
+}

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { read } from '../stats.js';
+import { read, Silence } from '../stats.js';
 
 const report = (...stats) => new Map(stats.map((s) => [s.id, s]));
 
@@ -67,4 +67,16 @@ test('the codec is named as people write it', () => {
   const codec = { id: 'c', type: 'codec', mimeType: 'audio/opus', clockRate: 48000 };
   assert.equal(read(report(inbound({ codecId: 'c' }), codec), null).codec, 'Opus, 48 kHz');
   assert.equal(read(report(inbound({ codecId: 'c' }), { ...codec, mimeType: 'audio/PCMU', clockRate: 8000 }), null).codec, 'PCMU, 8 kHz');
+});
+
+test('a line is silent when for two seconds nothing comes that should, and no longer once something does', () => {
+  const silence = new Silence();
+  const take = (received, at, expected = true) => silence.take(received, expected, 1_000 * at);
+  assert.deepEqual([take(0, 0), take(0, 5)], [false, false], 'nothing has come yet');
+  assert.deepEqual([take(50, 6), take(50, 7), take(50, 8), take(50, 11)], [false, false, true, true]);
+  assert.equal(take(51, 12), false);
+  // Who has nothing to say sends nothing.
+  assert.deepEqual([take(51, 13, false), take(51, 30, false)], [false, false]);
+  assert.deepEqual([take(51, 31), take(51, 32), take(51, 33)], [false, false, true]);
+  assert.equal(take(51, 34, false), false);
 });

@@ -87,7 +87,7 @@ test('the synthetic voice sounds, pauses and never clips', () => {
 
 test('there are words for every state and for every code that a call or a source gives', async () => {
   const { readFile } = await import('node:fs/promises');
-  for (const state of ['idle', 'asking', 'requesting', 'connecting', 'slow', 'open', 'waiting', 'interrupted', 'recovering']) {
+  for (const state of ['idle', 'asking', 'requesting', 'connecting', 'slow', 'open', 'waiting', 'silent', 'interrupted', 'recovering']) {
     const words = stateWords(state, { demo: false, echo: true, muted: false, place: 'here' });
     assert.ok(words.chip && words.title && words.text, state);
   }
