@@ -15,7 +15,7 @@ use std::time::Duration;
 use firsthop_relay_core::PeerList;
 use firsthop_relay_core::limits::{FLOWS_MAX, PROVISIONAL_SHARE, TRUNKS_DEFAULT};
 use firsthop_service::limits::{MTU_MAX, MTU_MIN};
-use firsthop_service::secret_files;
+use firsthop_service::secret_files::Secrets;
 use firsthop_service::settings::SettingError;
 use firsthop_shared::address::{ClusterId, IngressId, Networks, canonical};
 use firsthop_shared::fleet::{Fleet, FleetError, RelayEntry};
@@ -199,14 +199,19 @@ impl Config {
             keyring: keyring_reloader,
             fleet: fleet_reloader,
         };
-        secret_files::warn_of_exposed([
-            ("keyring", Some(settings.keyring.as_path())),
-            (
-                "redis-password-file",
-                settings.cache.password_file.as_deref(),
-            ),
-        ]);
         Ok((config, files))
+    }
+}
+
+impl Settings {
+    /// The files with secrets.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        let password = self.cache.password_file.as_deref();
+        Secrets::of([
+            ("keyring", Some(&self.keyring)),
+            ("redis-password-file", password),
+        ])
     }
 }
 

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.into()),
     };
     open_files.report();
+    settings.secrets().warn_of_exposed();
     let result = run(&mut relay, &public, &processors);
     // Before the relay ends, so that somebody hears signals at any time.
     let bystander = match stays {

@@ -1,7 +1,7 @@
 //! Files with secrets that every user of the machine can read: the warning that all programs give of them.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The right of others to read a file.
 const READ_BY_OTHERS: u32 = 0o004;
@@ -9,19 +9,35 @@ const READ_BY_OTHERS: u32 = 0o004;
 /// The right of others to reach what is in a folder.
 const PASS_BY_OTHERS: u32 = 0o001;
 
-/// Warns of each of these files, named by its setting, that every user of the machine can read. Those that are not set are left out.
-///
-/// A warning and no refusal: calls are as well as before, and what supervises the program may give it no other file. One that cannot be
-/// looked at is not warned of; who reads it says why.
-pub fn warn_of_exposed<'a>(files: impl IntoIterator<Item = (&'static str, Option<&'a Path>)>) {
-    for (setting, path) in files {
-        let Some(path) = path else { continue };
-        if exposed(path) {
-            tracing::warn!(
-                setting,
-                path = %path.display(),
-                "every user of this machine can read this secret: give the file mode 0640 and the program's group"
-            );
+/// The files with secrets that a program was given.
+#[derive(Clone, Debug)]
+pub struct Secrets(Vec<(&'static str, PathBuf)>);
+
+impl Secrets {
+    /// Of files named by their settings. Those that are not set are left out.
+    #[must_use]
+    pub fn of<const N: usize>(files: [(&'static str, Option<&Path>); N]) -> Self {
+        let set = files.into_iter();
+        Self(
+            set.filter_map(|(setting, path)| Some((setting, path?.to_owned())))
+                .collect(),
+        )
+    }
+
+    /// Warns of each that every user of the machine can read. To be called once the program has started: what stops the start has a line of
+    /// its own.
+    ///
+    /// A warning and no refusal: calls are as well as before, and what supervises the program may give it no other file. One that cannot be
+    /// looked at is not warned of; who reads it says why.
+    pub fn warn_of_exposed(&self) {
+        for (setting, path) in &self.0 {
+            if exposed(path) {
+                tracing::warn!(
+                    setting,
+                    path = %path.display(),
+                    "every user of this machine can read this secret: give the file mode 0640 and the program's group"
+                );
+            }
         }
     }
 }
@@ -43,7 +59,6 @@ fn exposed(path: &Path) -> bool {
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::path::PathBuf;
 
     use super::*;
 

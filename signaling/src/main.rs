@@ -136,6 +136,7 @@ async fn run(config: &Config, open_files: &OpenFiles) -> anyhow::Result<()> {
         .await
         .map_err(|(place, cause)| SettingError::cannot_listen("--metrics", &place, &cause))?;
     open_files.report();
+    config.secrets().warn_of_exposed();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         api = %addresses(&api),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use firsthop_service::limits::{MTU_MAX, MTU_MIN};
-use firsthop_service::secret_files;
+use firsthop_service::secret_files::Secrets;
 use firsthop_service::settings::{Log, SettingError};
 use firsthop_service::traces::ExportArgs;
 use firsthop_shared::address::{ClusterId, Networks, OwnerAddr};
@@ -240,7 +240,7 @@ impl Config {
             ));
         }
         let (lifetimes, drain) = args.lifetimes.check()?;
-        let config = Self {
+        Ok(Self {
             cluster,
             trunk: args.trunk,
             owner: owner(args)?,
@@ -256,16 +256,19 @@ impl Config {
             keyring,
             fleet,
             backend: BackendConfig::load(&args.backend)?,
-        };
-        secret_files::warn_of_exposed([
-            ("keyring", Some(args.keyring.as_path())),
-            (
-                "control-secret-file",
-                Some(args.control_secret_file.as_path()),
-            ),
-            ("backend-key-file", args.backend.backend_key_file.as_deref()),
-        ]);
-        Ok(config)
+        })
+    }
+}
+
+impl Args {
+    /// The files with secrets.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        Secrets::of([
+            ("keyring", Some(&self.keyring)),
+            ("control-secret-file", Some(&self.control_secret_file)),
+            ("backend-key-file", self.backend.backend_key_file.as_deref()),
+        ])
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use firsthop_service::about::About;
 use firsthop_service::open_files::{self, Demand, OpenFiles};
+use firsthop_service::secret_files::Secrets;
 use firsthop_service::settings::{self, SettingError};
 use firsthop_service::traces::{Counts, Exporter, Tracer};
 use firsthop_service::{file_size, files, server};
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Ok(traced) => traced,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
-    match serve(config, &open_files, traced, counts) {
+    match serve(config, &args.secrets(), &open_files, traced, counts) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -75,6 +76,7 @@ fn random() -> u64 {
 
 fn serve(
     config: Config,
+    secrets: &Secrets,
     open_files: &OpenFiles,
     traced: Option<(Tracer, Exporter)>,
     counts: Arc<Counts>,
@@ -213,6 +215,7 @@ fn serve(
         let (last, end) = watch::channel(false);
         let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(end)));
         open_files.report();
+        secrets.warn_of_exposed();
         tracing::info!(
             trunk = %config.trunk,
             owner = %config.owner,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use axum::http::HeaderValue;
 use firsthop_service::gate::AddressBound;
-use firsthop_service::secret_files;
+use firsthop_service::secret_files::Secrets;
 use firsthop_service::settings::SettingError;
 use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{ClusterId, IngressId};
@@ -67,6 +67,7 @@ pub struct Config {
     api_keyring: PathBuf,
     fleet: PathBuf,
     api_keys: PathBuf,
+    control_secret_file: PathBuf,
 }
 
 fn error(setting: &'static str, problem: impl Into<String>, fix: &'static str) -> SettingError {
@@ -83,6 +84,17 @@ impl Config {
             fleet: &self.fleet,
             api_keys: &self.api_keys,
         }
+    }
+
+    /// The files with secrets.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        Secrets::of([
+            ("keyring", Some(&self.keyring)),
+            ("api-keyring", Some(&self.api_keyring)),
+            ("control-secret-file", Some(&self.control_secret_file)),
+            ("tls-key", self.tls.as_ref().map(|(_, key)| key.as_path())),
+        ])
     }
 
     /// Checks what the fleet file must hold for these settings.
@@ -125,7 +137,7 @@ impl Config {
             settings.control_secret_file,
             "give the file whose secret the transceivers were given too",
         )?;
-        let config = Self {
+        Ok(Self {
             listen: listen(settings.listen)?,
             metrics: settings.metrics.parse().map_err(|_| {
                 error(
@@ -190,14 +202,8 @@ impl Config {
                 "give the file of API keys: [[key]] tables with name and sha256",
             )?,
             control_secret: control_secret(&control_secret_file)?,
-        };
-        secret_files::warn_of_exposed([
-            ("keyring", Some(config.keyring.as_path())),
-            ("api-keyring", Some(config.api_keyring.as_path())),
-            ("control-secret-file", Some(control_secret_file.as_path())),
-            ("tls-key", config.tls.as_ref().map(|(_, key)| key.as_path())),
-        ]);
-        Ok(config)
+            control_secret_file,
+        })
     }
 }
 

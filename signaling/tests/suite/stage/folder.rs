@@ -1,5 +1,6 @@
 //! The files of a small fleet, and what may stand in them.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,7 +20,12 @@ impl Stage {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("firsthop-signaling-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a writable temporary folder");
+        // Secrets are in it: a folder that others can look into is warned of.
+        let mut private = std::fs::DirBuilder::new();
+        private.recursive(true).mode(0o700);
+        private
+            .create(&folder)
+            .expect("a writable temporary folder");
         let stage = Self { folder };
         stage.write_keyrings(&Masters::new([7; 32]));
         stage.write(
