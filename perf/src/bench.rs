@@ -33,6 +33,10 @@ pub struct Effort {
     pub backlog: u32,
     /// How long a load in an open loop lasts.
     pub load: Duration,
+    /// The cases whose time is looked into.
+    pub looked_into: &'static [&'static str],
+    /// How long that goes on.
+    pub looking: Duration,
     /// How long each flood lasts.
     pub flood: Duration,
     /// How long calls are loaded beside a full table of which nothing is forgotten.
@@ -42,13 +46,16 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// For a minute and a half.
+    /// For a minute and some seconds.
     pub const QUICK: Self = Self {
         passes: 1,
-        rounds: 8,
+        rounds: 5,
         backlog: 5_000,
-        load: Duration::from_secs(1),
-        flood: Duration::from_secs(1),
+        load: Duration::from_millis(500),
+        // The relay and one of its peers, at the same work.
+        looked_into: &["relay_both_1500", "go_both"],
+        looking: Duration::from_millis(500),
+        flood: Duration::from_millis(500),
         expiry_before: Duration::from_millis(800),
         expiry_during: Duration::from_millis(1_700),
     };
@@ -59,6 +66,9 @@ impl Effort {
         rounds: 40,
         backlog: 5_000,
         load: Duration::from_secs(10),
+        // Those of the ratios that are hardest to meet.
+        looked_into: &["relay_up_1500", "relay_both_1500", "go_both", "nginx_both"],
+        looking: Duration::from_secs(10),
         flood: Duration::from_secs(10),
         expiry_before: Duration::from_secs(3),
         expiry_during: Duration::from_secs(5),
@@ -309,9 +319,6 @@ pub fn cost(lab: &Lab, case: &Case, effort: &Effort) -> Result<Cost, RigError> {
     burst_of(&mut rig, &mut subject, &plan)
 }
 
-/// The cases whose time is looked into: those of the ratios that are hardest to meet.
-pub const LOOKED_INTO: [&str; 4] = ["relay_up_1500", "relay_both_1500", "go_both", "nginx_both"];
-
 /// Where the time of a case's program goes. Samples are kept in `data` meanwhile.
 ///
 /// # Errors
@@ -327,7 +334,7 @@ pub fn spent(lab: &Lab, case: &Case, effort: &Effort, data: &Path) -> Result<Spe
         rounds: 5,
         asleep: case.asleep,
     };
-    let mut sampling = Sampling::start(subject.process.id(), effort.load, data, Depth::Stack)?;
+    let mut sampling = Sampling::start(subject.process.id(), effort.looking, data, Depth::Stack)?;
     while sampling.goes_on()? {
         burst::run(&mut rig, &mut subject.process, &plan)?;
     }

@@ -15,7 +15,6 @@ use firsthop_perf::call::churn::{self, ChurnPlan};
 use firsthop_perf::call::comparison::{self, ComparisonPlan};
 use firsthop_perf::call::costs::{self, CostPlan};
 use firsthop_perf::call::janus;
-use firsthop_perf::call::load::Ending;
 use firsthop_perf::call::memory::{self, MemoryPlan};
 use firsthop_perf::call::report::CallReport;
 use firsthop_perf::call::results::{self, CallResults};
@@ -297,7 +296,7 @@ impl Survey<'_> {
             ramp: 100.0,
             hold: Duration::from_millis(1_500),
             silent: false,
-            ending: Ending::Mixed,
+            ending: self.effort.ending,
         };
         self.calls.churn = Some(churn::run(&stack, &plan)?);
         Ok(())

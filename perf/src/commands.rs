@@ -154,7 +154,7 @@ pub(crate) struct BenchArgs {
     /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// A minute and a half instead of ten.
+    /// A minute instead of ten: for a look.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains this; no ratios then.
@@ -316,7 +316,7 @@ fn costs(lab: &Lab, effort: &Effort, cases: &[Case], report: &mut Report) {
 
 fn look_into(lab: &Lab, effort: &Effort, data: &Path, report: &mut Report) {
     for case in bench::cases() {
-        if !bench::LOOKED_INTO.contains(&case.id) || !report.costs.contains_key(case.id) {
+        if !effort.looked_into.contains(&case.id) || !report.costs.contains_key(case.id) {
             continue;
         }
         match bench::spent(lab, &case, effort, data) {
@@ -382,10 +382,14 @@ fn expiry(aside: Aside, effort: &Effort, report: &mut Report) {
     }
 }
 
-/// Does so if there is no time left for something else first, of a load or a flood.
-fn expiry_if_due(aside: &mut Option<Aside>, effort: &Effort, report: &mut Report) {
-    // With what it takes to start a program and set its flows up.
-    let other = effort.load.max(effort.flood) * 11 / 10 + Duration::from_millis(700);
+/// What a load takes besides its time: a program is started, and its flows are set up.
+const AROUND_A_LOAD: Duration = Duration::from_millis(700);
+
+/// The same of a flood, beside which backlogs are worked off.
+const AROUND_A_FLOOD: Duration = Duration::from_secs(4);
+
+/// Does so if there is no time left for something else first that takes so long.
+fn expiry_if_due(aside: &mut Option<Aside>, effort: &Effort, report: &mut Report, other: Duration) {
     if let Some(due) = aside.take_if(|aside| aside.is_time(effort, other)) {
         expiry(due, effort, report);
     }
@@ -437,8 +441,9 @@ fn latencies(
         plan.push((program, FLAT_OUT, f64::INFINITY));
     }
     plan.retain(|(program, ..)| wanted(program));
+    let each = effort.load * 11 / 10 + AROUND_A_LOAD;
     for (program, at, rate) in plan {
-        expiry_if_due(aside, effort, report);
+        expiry_if_due(aside, effort, report, each);
         match bench::latency(lab, &program, rate, effort) {
             Ok((load, lateness)) => {
                 eprintln!("load on {:<20}{rate:>10.0} each way", program.name());
@@ -453,7 +458,8 @@ fn latencies(
 }
 
 fn floods(lab: &Lab, effort: &Effort, aside: &mut Option<Aside>, report: &mut Report) {
-    expiry_if_due(aside, effort, report);
+    let each = effort.flood * 11 / 10 + AROUND_A_FLOOD;
+    expiry_if_due(aside, effort, report, each);
     let plan = FloodPlan {
         sources: 1_000_000,
         junk_rate: f64::INFINITY,
@@ -463,7 +469,7 @@ fn floods(lab: &Lab, effort: &Effort, aside: &mut Option<Aside>, report: &mut Re
     };
     let said = |flood: &firsthop_perf::flood::FloodReport| {
         eprintln!("flood of {:<18}{:>9.0} ns", flood.junk.name(), flood.nanos);
-        expiry_if_due(aside, effort, report);
+        expiry_if_due(aside, effort, report, each);
     };
     match bench::floods(lab, FLOWS, &plan, said) {
         Ok(floods) => report.floods = floods,

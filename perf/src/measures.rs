@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use firsthop_perf::call::load::Ending;
+
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Measure {
@@ -71,6 +73,8 @@ pub(crate) struct Effort {
     pub(crate) sessions: u32,
     /// Short calls, before and while it counts.
     pub(crate) churn: (u32, u32),
+    /// How short calls end.
+    pub(crate) ending: Ending,
     /// How long calls settle before they count.
     pub(crate) settle: Duration,
 }
@@ -87,8 +91,9 @@ impl Effort {
                 cost_counted: Duration::from_millis(1_500),
                 passes: 1,
                 sessions: 200,
-                // Until the relay has forgotten calls takes half a minute, each time.
                 churn: (0, 200),
+                // A client that vanishes is given up after half a minute.
+                ending: Ending::Told,
                 settle: Duration::from_secs(1),
             }
         } else {
@@ -103,6 +108,7 @@ impl Effort {
                 sessions: 1_000,
                 // Until as many are up at once as ever will be: clients that vanish hold their session for a while.
                 churn: (4_000, 10_000),
+                ending: Ending::Mixed,
                 settle: Duration::from_secs(2),
             }
         }

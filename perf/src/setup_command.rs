@@ -50,7 +50,7 @@ pub(crate) struct SetupArgs {
     /// Only these.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Called>,
-    /// Lines of 0, 20 and 80 ms without loss, and ten calls of every kind: for a look.
+    /// Lines of 0, 20 and 80 ms without loss, and of every kind ten calls, or as many as three seconds hold: for a look.
     #[arg(long, conflicts_with_all = ["rtt", "loss", "calls"])]
     quick: bool,
     /// Where setup.json goes.
@@ -86,9 +86,9 @@ impl Called {
 
 impl SetupArgs {
     fn plan(&self) -> anyhow::Result<LadderPlan> {
-        let (rtt, loss, calls) = match self.quick {
-            true => (&[0, 20, 80][..], &[0.0][..], 10),
-            false => (&self.rtt[..], &self.loss[..], self.calls),
+        let (rtt, loss, calls, longest) = match self.quick {
+            true => (&[0, 20, 80][..], &[0.0][..], 10, Duration::from_secs(3)),
+            false => (&self.rtt[..], &self.loss[..], self.calls, Duration::MAX),
         };
         ensure!(
             rtt.first() == Some(&0) && rtt.iter().all(|ms| *ms <= 2_000),
@@ -127,6 +127,7 @@ impl SetupArgs {
                 .collect(),
             losses: loss.iter().map(|share| share / 100.0).collect(),
             calls,
+            longest,
             only,
         })
     }

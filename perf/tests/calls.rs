@@ -212,6 +212,8 @@ fn hundreds_of_short_calls_leave_nothing_behind() {
     // What a program keeps depends on how many calls were up at once, and that on how fast the machine is. So memory may grow in a round,
     // but not in all of them: a session that stayed would be 65 KiB, each time.
     let mut least = [f64::INFINITY; 3];
+    // A flow whose session has ended goes with it, and not when it has been idle for long; but on a busy machine a word of that may be lost.
+    let mut expired = [u64::MAX; 2];
     for round in 0..ROUNDS {
         let plan = ChurnPlan {
             warm: 0,
@@ -230,6 +232,7 @@ fn hundreds_of_short_calls_leave_nothing_behind() {
         // A slow machine may not connect them all in their time; there is something to leave behind all the same.
         assert!(report.answered > 0, "{report}");
         assert_eq!(churn.left, (0, 0), "sessions and flows");
+        expired[round % 2] = expired[round % 2].min(churn.flows_expired);
         for (program, least) in churn.programs.iter().zip(&mut least) {
             let (before, after) = (&program.before, &program.after);
             // The first round makes what is kept.
@@ -240,9 +243,11 @@ fn hundreds_of_short_calls_leave_nothing_behind() {
                 *least = least.min(program.bytes_per_call);
             }
         }
-        if round > 1 && least.iter().all(|bytes| *bytes < 8_000.0) {
+        if round > 1 && least.iter().all(|bytes| *bytes < 8_000.0) && expired == [0, 0] {
             return;
         }
     }
-    panic!("memory grows with every call: {least:?} bytes each at least");
+    panic!(
+        "memory grows with every call: {least:?} bytes each at least; or flows stay when calls end: {expired:?} at least"
+    );
 }

@@ -62,6 +62,8 @@ pub struct Churn {
     pub left: (u64, u64),
     /// How long the last of them took to go, in seconds.
     pub forgotten_after: f64,
+    /// Flows that the relay forgot because they had been idle for long, and not because their session had ended, after the warm calls.
+    pub flows_expired: u64,
 }
 
 /// Carries the calls out through a whole stack.
@@ -87,10 +89,12 @@ pub fn run(stack: &Stack, plan: &ChurnPlan) -> Result<Churn, LoadError> {
     load::run(&load(plan.warm), &progress)?;
     forgotten(stack)?;
     let (before, _) = settled(stack, &[])?;
+    let expired_before = stack.relay_metrics()?.sum("flows_expired_total");
     let report = load::run(&load(plan.calls), &progress)?;
     let over = Instant::now();
     let left = forgotten(stack)?;
     let forgotten_after = over.elapsed().as_secs_f64();
+    let expired = stack.relay_metrics()?.sum("flows_expired_total");
     let (after, names) = settled(stack, &before)?;
     let programs = names
         .into_iter()
@@ -108,6 +112,7 @@ pub fn run(stack: &Stack, plan: &ChurnPlan) -> Result<Churn, LoadError> {
         programs,
         left,
         forgotten_after,
+        flows_expired: expired.saturating_sub(expired_before),
     })
 }
 

@@ -24,6 +24,8 @@ pub enum Ending {
     Close,
     /// Somebody hangs up over HTTP, and the client is told.
     HangUp,
+    /// The first two in turn: the other side is told each time.
+    Told,
     /// The client falls silent without a word.
     Vanish,
     /// Each of these in turn, but one in twenty vanishes.
@@ -36,8 +38,8 @@ impl Ending {
     pub fn of(self, n: u32) -> Self {
         match self {
             Self::Mixed if n % 20 == 19 => Self::Vanish,
-            Self::Mixed if n.is_multiple_of(2) => Self::Close,
-            Self::Mixed => Self::HangUp,
+            Self::Mixed | Self::Told if n.is_multiple_of(2) => Self::Close,
+            Self::Mixed | Self::Told => Self::HangUp,
             other => other,
         }
     }
@@ -239,5 +241,7 @@ pub(super) mod tests {
         assert_eq!(count(Ending::HangUp), 18);
         assert_eq!(count(Ending::Vanish), 2);
         assert_eq!(Ending::Close.of(19), Ending::Close);
+        let told: Vec<Ending> = (18..20).map(|n| Ending::Told.of(n)).collect();
+        assert_eq!(told, [Ending::Close, Ending::HangUp]);
     }
 }

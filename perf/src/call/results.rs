@@ -142,12 +142,13 @@ impl CallResults {
         if let Some(churn) = &self.churn {
             writeln!(
                 out,
-                "\n{} short calls, {} connected; {} sessions and {} flows left after {:.1} s",
+                "\n{} short calls, {} connected; {} sessions and {} flows left after {:.1} s, {} flows forgotten for being idle",
                 churn.report.calls,
                 churn.report.connected,
                 churn.left.0,
                 churn.left.1,
-                churn.forgotten_after
+                churn.forgotten_after,
+                churn.flows_expired
             )?;
             for program in &churn.programs {
                 writeln!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::caller::{Caller, CallerPlan};
 use super::results::{Case, Channel, Climbed, Connection, Sample, Subject};
@@ -30,6 +30,8 @@ pub struct LadderPlan {
     pub losses: Vec<f64>,
     /// Calls of every kind on every line.
     pub calls: u32,
+    /// For how long a caller places calls of one kind on a line: those that take seconds are fewer then.
+    pub longest: Duration,
     /// Only these subjects.
     pub only: Vec<Subject>,
 }
@@ -89,7 +91,7 @@ pub fn climb(plan: &LadderPlan, mut tell: impl FnMut(&[Climbed])) -> io::Result<
                         identity: identity.clone(),
                         recording: recording.clone(),
                     };
-                    let (samples, failures) = rung(&world, &caller, plan.calls, *round_trip)?;
+                    let (samples, failures) = rung(&world, &caller, plan, *round_trip)?;
                     let rung = Climbed {
                         case,
                         rtt_ms: round_trip.as_secs_f64() * 1_000.0,
@@ -111,10 +113,11 @@ type Outcomes = (Vec<Sample>, BTreeMap<String, u32>);
 /// Places calls of one kind, by as many callers as the line's length keeps waiting.
 fn rung(
     world: &World,
-    plan: &CallerPlan,
-    calls: u32,
+    caller: &CallerPlan,
+    plan: &LadderPlan,
     round_trip: Duration,
 ) -> io::Result<Outcomes> {
+    let calls = plan.calls;
     let callers = (round_trip.as_millis() / LENGTH_PER_CALLER.as_millis()) as u32;
     let callers = callers.clamp(1, CALLERS_MAX).min(calls);
     let placed = AtomicU32::new(0);
@@ -124,10 +127,12 @@ fn rung(
             .map(|_| {
                 scope.spawn(|| {
                     world.client.within(|| {
-                        let mut caller = Caller::new(plan.clone())?;
+                        let mut caller = Caller::new(caller.clone())?;
                         // It warms the connection, and whatever else is cold.
                         let _ = caller.call();
-                        while placed.fetch_add(1, Relaxed) < calls {
+                        let began = Instant::now();
+                        while began.elapsed() < plan.longest && placed.fetch_add(1, Relaxed) < calls
+                        {
                             let outcome = caller.call();
                             let mut outcomes =
                                 outcomes.lock().unwrap_or_else(PoisonError::into_inner);

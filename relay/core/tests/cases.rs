@@ -124,6 +124,24 @@ fn a_session_that_its_owner_does_not_know_is_sent_there_no_more() {
     );
 }
 
+/// Case 7 again: the last check of a client overtakes the word of its session's end, and nobody else sends there any more.
+#[test]
+fn a_check_after_its_session_s_end_makes_a_flow_that_its_owner_can_tell_from_the_one_before_and_end()
+ {
+    let mut relay = Relay::plain();
+    let call = Call::plain(who(1, OWNER, 0));
+    let port = client("203.0.113.9:40000");
+    let mut handles = Vec::new();
+    for kind in [RecordKind::Close, RecordKind::UnknownSession] {
+        relay.receive(0, Transport::Udp, port, &call.requests.good);
+        let handle = relay.flush()[0].header.handle;
+        handles.push(handle);
+        relay.down(call.who, &record(kind, call.who, 0, port, false, handle));
+        assert_eq!(relay.router.flow_counts().flows, 0);
+    }
+    assert_ne!(handles[0], handles[1]);
+}
+
 /// Case 10: a flood of packets with no verified token would fill a proxy's table.
 #[test]
 fn nothing_that_is_unverified_leaves_a_trace() {

@@ -17,6 +17,7 @@ use super::egress::Egress;
 use super::endings::{CallReport, Endings};
 use super::farewell::guarded;
 use super::stats::Counters;
+use super::unknown::Told;
 use crate::audio::OpusMode;
 use crate::backend::{Backends, Echoes, Kind};
 use crate::dtls::Identity;
@@ -110,7 +111,7 @@ pub struct Core {
     egress: Egress,
     pub(super) counters: Counters,
     pub(super) random: fn() -> u64,
-    unknown: UnknownBudget,
+    unknown: Told,
     pub(super) backends: Box<dyn Backends>,
     /// When the process stops, once it is known.
     pub(super) draining: Option<Instant>,
@@ -137,7 +138,7 @@ impl Core {
             egress,
             counters: Counters::default(),
             random,
-            unknown: UnknownBudget::default(),
+            unknown: Told::default(),
             backends: Box::new(Echoes),
             draining: None,
         }
@@ -208,8 +209,9 @@ impl Core {
         });
         if received.is_none() {
             self.outbox.drops.count(Reason::UnknownSession);
-            // The relay that sent this stops when told so; told rarely, it stops a little later.
-            if self.unknown.take(self.seconds(now)) {
+            // The relay that sent this stops when told so; where too many are told in a second, a little later.
+            let second = self.seconds(now);
+            if (self.unknown).tell(hop, header.handle, header.session, second) {
                 let reply = RecordHeader {
                     kind: RecordKind::UnknownSession,
                     proven: false,
@@ -451,25 +453,6 @@ fn on_grid(epoch: Instant, at: Instant) -> Instant {
     let past = at.saturating_duration_since(epoch).as_nanos();
     let past = u64::try_from(past).unwrap_or(u64::MAX);
     epoch + Duration::from_nanos(past.div_ceil(STEP).saturating_mul(STEP))
-}
-
-/// How many unknown-session records may still leave in this second.
-#[derive(Default)]
-struct UnknownBudget {
-    second: u32,
-    spent: u32,
-}
-
-impl UnknownBudget {
-    fn take(&mut self, second: u32) -> bool {
-        if self.second != second {
-            self.second = second;
-            self.spent = 0;
-        }
-        let allowed = self.spent < limits::UNKNOWN_PER_SEC;
-        self.spent += u32::from(allowed);
-        allowed
-    }
 }
 
 #[cfg(test)]

@@ -140,11 +140,46 @@ fn a_relay_is_told_of_sessions_that_are_not_here_but_not_without_end() {
     assert_eq!(sent[0].0.session, SessionId(7));
     assert_eq!(sent[0].0.client, check.0.client);
     assert_eq!(sent[0].0.handle, check.0.handle);
-    for _ in 0..1_000 {
-        rig.send(std::slice::from_ref(&check));
+    let flow = |n: usize| {
+        let (mut header, packet) = check.clone();
+        header.handle = FlowHandle(n as u32);
+        (header, packet)
+    };
+    for n in 1..=2 * limits::UNKNOWN_PER_SEC {
+        rig.send(&[flow(n)]);
     }
-    assert!(rig.flush().len() < limits::UNKNOWN_PER_SEC as usize);
-    assert_eq!(rig.drops(Reason::UnknownSession), 1_001);
+    assert_eq!(rig.flush().len(), limits::UNKNOWN_PER_SEC - 1);
+    let dropped = 2 * limits::UNKNOWN_PER_SEC as u64 + 1;
+    assert_eq!(rig.drops(Reason::UnknownSession), dropped);
+    rig.now += Duration::from_secs(1);
+    rig.send(&[flow(2 * limits::UNKNOWN_PER_SEC)]);
+    assert_eq!(rig.flush().len(), 1, "another second");
+}
+
+#[test]
+fn what_is_under_way_of_one_flow_takes_no_word_from_another() {
+    let mut rig = Rig::new(10);
+    let check = rig.check(7);
+    let many = vec![check.clone(); 10];
+    for _ in 0..limits::UNKNOWN_PER_SEC {
+        rig.send(&many);
+    }
+    assert_eq!(rig.flush().len(), 1, "the relay is told once");
+    // The client's next check makes the flow anew, and another client's is another flow.
+    let mut anew = check.clone();
+    anew.0.handle = FlowHandle(check.0.handle.0 + (1 << 20));
+    let other = rig.check(8);
+    rig.send(&[anew.clone(), other.clone(), anew.clone()]);
+    let told: Vec<_> = rig
+        .flush()
+        .iter()
+        .map(|(h, _)| (h.session, h.handle))
+        .collect();
+    assert_eq!(told, [anew, other].map(|(h, _)| (h.session, h.handle)));
+    // What it was told may be lost: in the next second it is told again.
+    rig.now += Duration::from_secs(1);
+    rig.send(&many);
+    assert_eq!(rig.flush().len(), 1);
 }
 
 #[test]
@@ -198,6 +233,50 @@ fn hanging_up_needs_the_call_s_own_creation_time_and_closes_at_the_relay() {
     assert_eq!(closes[0].0.session, SessionId(1));
     assert_eq!(closes[0].0.handle, FlowHandle(1_001));
     assert!(!rig.hang_up(1, CREATED));
+}
+
+#[test]
+fn whatever_ends_a_session_closes_it_at_its_relay_which_is_told_again_when_a_check_comes_late() {
+    type End = fn(&mut Rig);
+    let ends: [(End, EndReason); 4] = [
+        (|rig| assert!(rig.hang_up(1, CREATED)), EndReason::HungUp),
+        (|rig| assert!(!rig.core.stop(rig.now)), EndReason::Stopped),
+        (
+            |rig| {
+                rig.core.drain(rig.now, rig.now);
+                rig.now += limits::EXPIRY_GRACE;
+                while rig.core.timers(rig.now) {}
+            },
+            EndReason::Drained,
+        ),
+        (
+            |rig| {
+                rig.now += limits::CONNECT_TIMEOUT;
+                while rig.core.timers(rig.now) {}
+            },
+            EndReason::Reaped,
+        ),
+    ];
+    for (end, reason) in ends {
+        let mut rig = Rig::new(10);
+        rig.create(1).expect("an answer");
+        assert_eq!(rig.answers(1), 1);
+        end(&mut rig);
+        assert_eq!(rig.ending(1), reason.label());
+        let words = |rig: &mut Rig, kind| {
+            let sent = rig.flush().into_iter().map(|(header, _)| header);
+            let words = sent.filter(|header| header.kind == kind);
+            words.map(|header| header.handle).collect::<Vec<_>>()
+        };
+        let known = FlowHandle(1_001);
+        assert_eq!(words(&mut rig, RecordKind::Close), [known], "{reason}");
+        // The relay has made a flow anew for it.
+        let (mut late, packet) = rig.check(1);
+        late.handle = FlowHandle(2_002);
+        rig.send(&[(late, packet)]);
+        let told = words(&mut rig, RecordKind::UnknownSession);
+        assert_eq!(told, [late.handle], "{reason}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod farewell;
 mod paths;
 mod run;
 mod stats;
+mod unknown;
 mod wait;
 
 pub use call_times::{CallTimes, SharedCallTimes, encode as encode_call_times};

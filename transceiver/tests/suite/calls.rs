@@ -278,6 +278,11 @@ fn a_client_that_vanishes_is_lost_after_its_grace_and_gets_no_more_media() {
     call.until(secs(20), |call| call.session.state() == State::Ended);
     assert_eq!(call.session.end_reason(), Some(EndReason::ClientLost));
     assert_eq!(call.session.deadline(|at| at), None);
+    assert_eq!(
+        call.session.destinations().count(),
+        2,
+        "the places to close"
+    );
 }
 
 #[test]
@@ -329,6 +334,11 @@ fn a_client_that_closes_ends_its_session() {
     call.client.rtc.close().expect("closes");
     call.until(secs(2), |call| call.session.state() == State::Ended);
     assert_eq!(call.session.end_reason(), Some(EndReason::ClientClosed));
+    assert_eq!(
+        call.session.destinations().count(),
+        2,
+        "the places to close"
+    );
 }
 
 #[test]
