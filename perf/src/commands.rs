@@ -446,7 +446,12 @@ fn latencies(
         expiry_if_due(aside, effort, report, each);
         match bench::latency(lab, &program, rate, effort) {
             Ok((load, lateness)) => {
-                eprintln!("load on {:<20}{rate:>10.0} each way", program.name());
+                let rate_told = if rate.is_infinite() {
+                    "as much as can be sent".to_owned()
+                } else {
+                    format!("{rate:.0} a second")
+                };
+                eprintln!("load on {:<22} {rate_told} each way", program.name());
                 let named = NamedLoad::new(program.name(), at, load, lateness);
                 report.latency.push(named);
             }

@@ -1,6 +1,8 @@
 //! `perf`: measures Firsthop from outside.
 
+use std::io::Write as _;
 use std::net::SocketAddrV4;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use firsthop_perf::forward::ForwardPlan;
@@ -116,7 +118,18 @@ impl From<ForwardArgs> for ForwardPlan {
     }
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With its causes, and without a backtrace: it tells a user nothing, and hides what the error says. Nothing can be done if nobody reads it.
+            let _ = writeln!(std::io::stderr(), "Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Relay(args) => commands::relay(&args),
         Command::Calls(args) => calls_command::calls(&args),

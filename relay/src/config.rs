@@ -209,7 +209,7 @@ impl Settings {
     pub fn secrets(&self) -> Secrets {
         let password = self.cache.password_file.as_deref();
         Secrets::of([
-            ("keyring", Some(&self.keyring)),
+            ("keyring", Some(self.keyring.as_path())),
             ("redis-password-file", password),
         ])
     }

@@ -265,8 +265,11 @@ impl Args {
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         Secrets::of([
-            ("keyring", Some(&self.keyring)),
-            ("control-secret-file", Some(&self.control_secret_file)),
+            ("keyring", Some(self.keyring.as_path())),
+            (
+                "control-secret-file",
+                Some(self.control_secret_file.as_path()),
+            ),
             ("backend-key-file", self.backend.backend_key_file.as_deref()),
         ])
     }

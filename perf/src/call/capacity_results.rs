@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::capacity::Capacity;
 use super::comparison::left_out;
-use super::cost::Cost;
+use super::cost::{Cost, Kind};
 use super::handled::Handled;
 use super::tolerance::Tolerance;
 use super::trial::Service;
@@ -266,7 +266,7 @@ impl CapacityResults {
         if !self.costs.is_empty() {
             writeln!(
                 out,
-                "\n{:<14}{:<14}{:>12}{:>12}{:>12}{:>14}{:>12}  sizes: above the line by",
+                "\n{:<16}{:<14}{:>12}{:>12}{:>12}{:>14}{:>12}  sizes: above the line by",
                 "processor time",
                 "load",
                 "µs/s fixed",
@@ -288,9 +288,14 @@ impl CapacityResults {
                 .collect();
             writeln!(
                 out,
-                "{:<14}{:<14}{:>12.0}{:>12.1}{:>12.4}{:>14.0}{:>12.1}  {}",
+                "{:<16}{:<14}{:>12.0}{:>12.1}{:>12.4}{:>14.0}{:>12.1}  {}",
                 cost.program.name(),
-                format!("{:?}", cost.kind),
+                match cost.kind {
+                    Kind::Silent => "silent",
+                    Kind::Passthrough => "passthrough",
+                    Kind::Transcoding => "transcoding",
+                    Kind::SetUps => "set-ups",
+                },
                 cost.processor.fixed,
                 cost.processor.each,
                 cost.processor.explained,

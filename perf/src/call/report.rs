@@ -352,7 +352,9 @@ impl fmt::Display for CallReport {
             )?;
         }
         for (phase, name) in PHASES.into_iter().zip(PHASES_IN_WORDS) {
-            row(f, name, self.set_up.get(phase))?;
+            // Calls without audio count there with all of their time: with no others, that is no figure, nor that nothing was lost.
+            let heard = phase != "total" || self.connected > 0;
+            row(f, name, self.set_up.get(phase).filter(|_| heard))?;
         }
         row(f, "mouth to ear", self.mouth_to_ear.as_ref())?;
         if let Some(echo) = self.echo_delay_ms {
@@ -372,6 +374,13 @@ impl fmt::Display for CallReport {
         row(f, "lateness of packets", self.lateness.as_ref())?;
         row(f, "jitter of calls", self.jitter.as_ref())?;
         row(f, "longest pause of calls", self.longest_gap.as_ref())?;
+        if self.connected == 0 {
+            return writeln!(
+                f,
+                "nothing was measured of what calls hear: none of {} was connected",
+                self.calls
+            );
+        }
         writeln!(
             f,
             "packets                     {:>9} received in {:.1} s, {:.4} % lost, {} gaps above 60 ms in {} calls",

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::capacity::{Capacity, Step};
 use super::churn::Churn;
 use super::memory::Memory;
+use super::profile::Part;
 use super::tolerance::Tolerance;
-use super::trial::Service;
+use super::trial::{Service, Work};
 use crate::measured::Measured;
 
 /// Of a transceiver's time at least so much should be in SRTP, Opus and the kernel; and better so much.
@@ -39,7 +40,7 @@ pub struct CallResults {
 #[must_use]
 pub fn line(step: &Step) -> String {
     format!(
-        "{:>7}{:>12.0}{:>13}{:>14}{:>13.1}{:>6}{:>9.3}{:>9}{:>9.0}{:>11.0}{:>11.1}  {}",
+        "{:>7}{:>12.0}{:>13}{:>14}{:>13.1}{:>6}{:>9.3}{:>9}{:>9.0}{:>13.0}{:>11.1}  {}",
         step.calls,
         step.micros_per_call_second,
         figure(step.set_up_p99_ms),
@@ -63,7 +64,7 @@ fn figure(found: Option<f64>) -> String {
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:>7}{:>12}{:>13}{:>14}{:>13}{:>6}{:>9}{:>9}{:>9}{:>11}{:>11}  beyond",
+        "{:>7}{:>12}{:>13}{:>14}{:>13}{:>6}{:>9}{:>9}{:>9}{:>13}{:>11}  beyond",
         "calls",
         "µs/call/s",
         "set up p99",
@@ -94,8 +95,13 @@ impl CallResults {
             let limit = found.limit.unwrap_or("the number of steps");
             writeln!(
                 out,
-                "\n{:?}, {}: {} calls on one processor, limited by {limit}; {:.0} µs per call and second\n{}",
-                found.work,
+                "\n{}, {}: {} calls on one processor, limited by {limit}; {:.0} µs per call and second\n{}",
+                match found.work {
+                    Work::Silent => "Silent calls",
+                    Work::Passthrough => "G.711 passed through",
+                    Work::Transcoding => "Opus decoded and encoded",
+                    Work::Echo => "Echo",
+                },
                 match found.service {
                     Service::Transceiver => "a transceiver alone",
                     Service::All => "relay, transceiver and signaling",
@@ -119,7 +125,18 @@ impl CallResults {
                     profile.samples
                 )?;
                 for (part, share) in &profile.shares {
-                    writeln!(out, "  {:<12}{:>6.1} %", format!("{part:?}"), 100.0 * share)?;
+                    let part = match part {
+                        Part::Kernel => "kernel",
+                        Part::Srtp => "SRTP",
+                        Part::Opus => "Opus",
+                        Part::Detector => "voice detector",
+                        Part::Engine => "WebRTC engine",
+                        Part::Memory => "memory",
+                        Part::Runtime => "runtime",
+                        Part::Firsthop => "Firsthop",
+                        Part::Other => "the rest",
+                    };
+                    writeln!(out, "  {part:<16}{:>6.1} %", 100.0 * share)?;
                 }
                 for (symbol, share) in profile.rest.iter().take(12) {
                     let symbol: String = symbol.chars().take(100).collect();

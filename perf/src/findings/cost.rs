@@ -29,3 +29,34 @@ pub(crate) struct Line {
     #[serde(deserialize_with = "or_none")]
     pub(crate) explained: f64,
 }
+
+/// The least that a line has to explain of what varies: with less, chance made the most of it.
+const TELLING: f64 = 0.5;
+
+impl Line {
+    /// Whether it says something: that what was measured grows with the load.
+    pub(crate) fn tells(&self) -> bool {
+        self.each > 0.0 && self.explained >= TELLING
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_falls_or_explains_little_tells_nothing() {
+        let tells = |each, explained| {
+            Line {
+                fixed: 1.0,
+                each,
+                explained,
+            }
+            .tells()
+        };
+        assert!(tells(16.0, 0.67));
+        assert!(!tells(240.3, 0.24));
+        assert!(!tells(-503.0, 0.9));
+        assert!(!tells(f64::NAN, f64::NAN));
+    }
+}

@@ -264,12 +264,16 @@ fn kept(tolerance: &Tolerance) -> String {
         failed,
     } = tolerance;
     format!(
-        "mouth-to-ear delay of {} where callers hear themselves, lateness of {} and set-up of {} (99th percentiles), {} gaps above 60 ms in a hundred calls, \
+        "mouth-to-ear delay of {} where callers hear themselves, lateness of {} and set-up of {} (99th percentiles), {} above 60 ms in a hundred calls, \
          {} of packets lost, and {} of calls failed, at most.",
         millis(*mouth_to_ear_p99_ms),
         millis(*lateness_p99_ms),
         millis(*set_up_p99_ms),
-        number(*gaps_per_hundred),
+        if *gaps_per_hundred == 1.0 {
+            "1 gap".to_owned()
+        } else {
+            format!("{} gaps", number(*gaps_per_hundred))
+        },
         percent(*lost),
         percent(*failed)
     )

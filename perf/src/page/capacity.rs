@@ -7,7 +7,7 @@ use super::chart::{Axis, Bar, Drawn, Figure, Legend, Scale, Series, Table, bars,
 use super::figures::{grouped, number, percent};
 use super::metric::{Better, Metric, Unit, counted};
 use crate::call::handled::Handled;
-use crate::findings::cost::Cost;
+use crate::findings::cost::{Cost, Line};
 use crate::findings::{FindingsError, Source, or_none};
 
 /// Of a file of capacities, what the page shows.
@@ -141,7 +141,7 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
             metric
         });
     }
-    for cost in &capacity.costs {
+    for cost in capacity.costs.iter().filter(|cost| cost.processor.tells()) {
         let what = format!(
             "Time of each in a second: {}, {}",
             cost.program,
@@ -247,11 +247,16 @@ fn fit(kind: &str, costs: &[Cost]) -> Markup {
     for (look, cost) in costs.iter().enumerate() {
         for sample in &cost.samples {
             let line = cost.processor.fixed + cost.processor.each * sample.load;
+            let line = if cost.processor.tells() {
+                number(line / 1e3)
+            } else {
+                "–".to_owned()
+            };
             table.row([
                 cost.program.clone(),
                 grouped(sample.load),
                 number(sample.micros_per_second / 1e3),
-                number(line / 1e3),
+                line,
             ]);
         }
         series.push(Series {
@@ -263,11 +268,13 @@ fn fit(kind: &str, costs: &[Cost]) -> Markup {
             look,
             drawn: Drawn::Marks,
         });
-        series.push(Series {
-            points: cost.line(),
-            look,
-            drawn: Drawn::Line,
-        });
+        if cost.processor.tells() {
+            series.push(Series {
+                points: cost.line(),
+                look,
+                drawn: Drawn::Line,
+            });
+        }
         legend.push(cost.program.clone());
     }
     Figure {
@@ -313,6 +320,15 @@ impl Cost {
     }
 }
 
+/// A figure of a line, where the line tells something.
+fn said(line: &Line, figure: String) -> String {
+    if line.tells() {
+        figure
+    } else {
+        "none found".to_owned()
+    }
+}
+
 fn fits(costs: &[Cost]) -> Markup {
     if costs.is_empty() {
         return html! {};
@@ -321,23 +337,25 @@ fn fits(costs: &[Cost]) -> Markup {
         "Program and load",
         "µs of CPU each",
         "fixed, ms in a second",
+        "explained",
         "memory each",
         "explained",
     ]);
     for cost in costs {
         table.row([
             format!("{}, {}", cost.program, words(&cost.kind)),
-            number(cost.processor.each),
-            number(cost.processor.fixed / 1e3),
-            Unit::Bytes.write(cost.memory.each),
+            said(&cost.processor, number(cost.processor.each)),
+            said(&cost.processor, number(cost.processor.fixed / 1e3)),
             percent(cost.processor.explained),
+            said(&cost.memory, Unit::Bytes.write(cost.memory.each)),
+            percent(cost.memory.explained),
         ]);
     }
     html! {
         h3 { "The fitted lines" }
         p {
             "Processor time in a second is the fixed part and that of each call (or, of set-ups, each set-up a second). " em { "Explained" }
-            " is the share of the spread of what was measured that the line accounts for. " code { "perf plan" } " plans with these."
+            " is the share of the spread of what was measured that the line accounts for. Where that is less than half, or the line falls, nothing that grows with the load was found, and no figure is told. " code { "perf plan" } " plans with these."
         }
         (table.markup("The fitted lines"))
     }

@@ -16,7 +16,7 @@ pub(super) fn number(value: f64) -> String {
         // Two digits that count.
         _ => (1.0 - size.log10().floor()).clamp(0.0, 12.0) as usize,
     };
-    let text = format!("{value:.decimals$}");
+    let text = format!("{value:.decimals$}").replace('-', "−");
     match text.split_once('.') {
         Some((whole, digits)) if digits.bytes().all(|digit| digit == b'0') => whole.to_owned(),
         _ => text,
@@ -78,7 +78,7 @@ mod tests {
             (99.97, "100"),
             (12_707.3, "12,707"),
             (900e6, "900,000,000"),
-            (-5.5, "-5.50"),
+            (-5.5, "−5.50"),
             (f64::NAN, "–"),
         ] {
             assert_eq!(number(value), text, "{value}");

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::metric::Verdict;
 use super::sections;
 use crate::findings::{Findings, FindingsError};
 
@@ -17,11 +18,15 @@ pub const END: &str = "<!-- /measured -->";
 /// A file has something else than what is shown of it: the error names the field.
 pub fn table(findings: &Findings) -> Result<String, FindingsError> {
     let mut out = String::from("| | found | must be | |\n|---|---|---|---|\n");
+    let mut left_out = 0;
+    let mut missed = 0;
     for source in findings.newest() {
-        for metric in sections::metrics(source)?
-            .iter()
-            .filter(|metric| metric.headline)
-        {
+        let metrics = sections::metrics(source)?;
+        for metric in metrics.iter().filter(|metric| !metric.headline) {
+            left_out += usize::from(metric.target.is_some());
+            missed += usize::from(metric.verdict() == Some(Verdict::Missed));
+        }
+        for metric in metrics.iter().filter(|metric| metric.headline) {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 out,
@@ -32,6 +37,13 @@ pub fn table(findings: &Findings) -> Result<String, FindingsError> {
                 metric.verdict().map_or("", |verdict| verdict.word())
             );
         }
+    }
+    if left_out > 0 {
+        let _ = writeln!(
+            out,
+            "\nThe page has all targets: {left_out} that this table leaves out, of which {missed} {} missed.",
+            if missed == 1 { "is" } else { "are" }
+        );
     }
     Ok(out)
 }
@@ -78,6 +90,17 @@ mod tests {
             "| Calls a second that one core of signaling makes | 12,707 | at least 2,000 | met |\n";
         assert!(table.ends_with(row), "{table}");
         assert!(!table.contains('\u{a0}'));
+    }
+
+    #[test]
+    fn a_table_says_how_many_targets_it_leaves_out() {
+        let text = r#"{"machine": "m", "commit": "c", "date": "d", "targets": [
+            {"name": "round trips a", "found": 6, "must": 5}, {"name": "b", "found": 6, "must": 5}, {"name": "c", "found": 4, "must": 5}]}"#;
+        let source = Source::parse("s.json".to_owned(), Kind::Setup, text).expect("good");
+        let table = table(&Findings::of(vec![source])).expect("readable");
+        let line =
+            "The page has all targets: 2 that this table leaves out, of which 1 is missed.\n";
+        assert!(table.ends_with(line), "{table}");
     }
 
     #[test]

@@ -158,7 +158,12 @@ impl Metric {
         if !self.value.is_finite() {
             return "not measured".to_owned();
         }
-        counted(&self.unit.write(self.value), self.open)
+        let mut figure = self.unit.write(self.value);
+        // A ratio that happens to be whole was measured as finely as the others.
+        if self.unit == Unit::Ratio && self.value < 9.995 && !figure.contains('.') {
+            figure.push_str(".00");
+        }
+        counted(&figure, self.open)
     }
 
     /// How it stands to its target, if there is one, and if it was measured.
@@ -200,6 +205,14 @@ pub(super) fn counted(figure: &str, open: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_that_is_whole_has_its_decimals() {
+        let figure = |value, unit| Metric::new("a", "A", value, unit, Better::Lower).figure();
+        assert_eq!(figure(1.0, Unit::Ratio), "1.00");
+        assert_eq!(figure(1.04, Unit::Ratio), "1.04");
+        assert_eq!(figure(3.0, Unit::Count), "3");
+    }
 
     #[test]
     fn a_verdict_knows_which_way_is_better() {

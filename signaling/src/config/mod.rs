@@ -90,9 +90,12 @@ impl Config {
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         Secrets::of([
-            ("keyring", Some(&self.keyring)),
-            ("api-keyring", Some(&self.api_keyring)),
-            ("control-secret-file", Some(&self.control_secret_file)),
+            ("keyring", Some(self.keyring.as_path())),
+            ("api-keyring", Some(self.api_keyring.as_path())),
+            (
+                "control-secret-file",
+                Some(self.control_secret_file.as_path()),
+            ),
             ("tls-key", self.tls.as_ref().map(|(_, key)| key.as_path())),
         ])
     }

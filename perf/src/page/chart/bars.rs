@@ -4,8 +4,11 @@ use maud::{Markup, html};
 
 use super::{WIDTH, class, drawing, round};
 
-/// What is kept free to the right, for the figure.
+/// What is kept free to the right for a figure, at least.
 const FIGURE: f64 = 84.0;
+
+/// How wide a letter of a figure is at most: on a telephone, where they are larger.
+const LETTER: f64 = 9.5;
 const ROW: f64 = 38.0;
 const HEIGHT: f64 = 14.0;
 
@@ -36,7 +39,18 @@ pub(in super::super) fn bars(bars: &[Bar], baseline: Option<&Baseline>) -> Marku
         .chain(baseline.map(|line| line.value))
         .filter(|value| value.is_finite())
         .fold(f64::MIN_POSITIVE, f64::max);
-    let length = |value: f64| round(((WIDTH - FIGURE) * value / most).clamp(0.0, WIDTH - FIGURE));
+    let room = WIDTH - kept_free(bars.iter().map(|bar| bar.figure.as_str()));
+    let length = |value: f64| round((room * value / most).clamp(0.0, room));
+    // Beside the line where the figure would lie on it.
+    let beside = |bar: &Bar| {
+        let end = length(bar.value);
+        let line = baseline.map(|line| length(line.value));
+        let width = LETTER * bar.figure.chars().count() as f64;
+        match line {
+            Some(line) if line >= end && line < end + 10.0 + width => line + 9.0,
+            _ => end + 7.0,
+        }
+    };
     let top = if baseline.is_some() { 22.0 } else { 4.0 };
     let height = top + ROW * bars.len() as f64 + 4.0;
     drawing(
@@ -52,7 +66,7 @@ pub(in super::super) fn bars(bars: &[Bar], baseline: Option<&Baseline>) -> Marku
                     path.halo d=(across) {}
                     path.baseline d=(across) {}
                 }
-                text.figure x=(length(bar.value) + 7.0) y=(y + 30.0) { (bar.figure) }
+                text.figure x=(round(beside(bar))) y=(y + 30.0) { (bar.figure) }
             }
             @if let Some(line) = baseline {
                 @let x = length(line.value);
@@ -65,6 +79,12 @@ pub(in super::super) fn bars(bars: &[Bar], baseline: Option<&Baseline>) -> Marku
             }
         },
     )
+}
+
+/// What the longest of these figures takes, to the right of the longest bar.
+fn kept_free<'a>(figures: impl Iterator<Item = &'a str>) -> f64 {
+    let longest = figures.map(|figure| figure.chars().count()).max();
+    (LETTER * longest.unwrap_or(0) as f64 + 12.0).clamp(FIGURE, WIDTH / 2.0)
 }
 
 /// One part of a bar.
@@ -83,7 +103,7 @@ pub(in super::super) fn stacks(bars: &[(String, String, Vec<Part>)]) -> Markup {
         .map(|(_, _, parts)| sum(parts))
         .filter(|sum| sum.is_finite())
         .fold(f64::MIN_POSITIVE, f64::max);
-    let unit = (WIDTH - FIGURE) / most;
+    let unit = (WIDTH - kept_free(bars.iter().map(|(_, figure, _)| figure.as_str()))) / most;
     drawing(
         ROW * bars.len() as f64 + 8.0,
         &html! {
@@ -107,4 +127,28 @@ fn placed(parts: &[Part]) -> impl Iterator<Item = (f64, &Part)> {
         *from += part.value.max(0.0);
         Some((at, part))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_stands_beside_the_line_and_a_long_one_has_room() {
+        let bar = |value, figure: &str| Bar {
+            name: "a".to_owned(),
+            value,
+            figure: figure.to_owned(),
+            ours: true,
+        };
+        let line = Baseline {
+            name: "must".to_owned(),
+            value: 5.0,
+        };
+        // Of 396 units: the bar ends at 374, the line is at 396.
+        let drawn = bars(&[bar(4.72, "4.72")], Some(&line)).into_string();
+        assert!(drawn.contains(r#"class="figure" x="405""#), "{drawn}");
+        let alone = bars(&[bar(60.0, "at least 60 calls")], None).into_string();
+        assert!(alone.contains(r#"width="306.5""#), "{alone}");
+    }
 }

@@ -136,7 +136,7 @@ fn mark(series: usize, x: f64, y: f64) -> Markup {
     html! {
         @match series % SERIES {
             0 => circle.mark.(class) cx=(x) cy=(y) r="4.5" {},
-            1 => rect.mark.(class) x=(round(x - 4.0)) y=(round(y - 4.0)) width="8" height="8" {},
+            1 => rect.mark.(class) x=(round(x - 5.5)) y=(round(y - 5.5)) width="11" height="11" {},
             2 => path.mark.(class) d={ "M" (x) " " (round(y - 5.5)) "l5 9h-10z" } {},
             3 => path.mark.(class) d={ "M" (x) " " (round(y - 6.0)) "l6 6l-6 6l-6-6z" } {},
             4 => path.mark.(class) d={ "M" (x) " " (round(y + 5.5)) "l5-9h-10z" } {},
