@@ -211,10 +211,9 @@ fn a_first_flight_that_is_lost_is_repeated_after_a_tenth_of_a_second() {
         call.client.heard.connected.is_some()
     });
     let up = call.now - begin;
-    assert!(
-        up < 3 * ROUND_TRIP + limits::DTLS_FIRST_RETRANSMIT,
-        "{up:?}"
-    );
+    // The provider repeats up to a quarter sooner or later, so that not all do it at once.
+    let repeated = limits::DTLS_FIRST_RETRANSMIT * 5 / 4;
+    assert!(up < 3 * ROUND_TRIP + repeated, "{up:?}");
 }
 
 #[test]
