@@ -290,9 +290,13 @@ def test_who_speaks_over_a_model_is_told_how_long_it_speaks_on(
     model = Model(stack.bed, tmp_path, spoken)
     stack.transceiver_settings |= model.settings()
     model.start()
-    stack.start()
-    load = Load(stack.bed.client, binaries, tmp_path, stack.url, "--no-marks", "--fail-if", "barge_in_p50>1ms")
-    status, report, words = load.end()
+    try:
+        stack.start()
+        load = Load(stack.bed.client, binaries, tmp_path, stack.url, "--no-marks", "--fail-if", "barge_in_p50>1ms")
+        status, report, words = load.end()
+    finally:
+        assert model.program is not None
+        model.program.kill()
     assert report["barge_in"] is not None, report
     # The model wants to hear so much of a voice, and a call is cut off by its word.
     voice, event = report["barge_in"], report["barge_in_from_event"]
