@@ -130,6 +130,7 @@ mod tests {
         );
         assert_eq!(raise().expect("as before"), before.rlim_max);
     }
+
     #[test]
     fn a_limit_below_what_the_start_takes_is_refused_with_both_numbers_and_the_fix() {
         let demand = Demand {

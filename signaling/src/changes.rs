@@ -225,6 +225,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn that_it_is_away_is_told_once_each_time_it_leaves() {
         let control: SocketAddr = "127.0.0.1:5080".parse().expect("an address");

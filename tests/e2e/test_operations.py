@@ -315,14 +315,20 @@ def test_a_new_site_gets_on_each_machine_what_runs_there_needs_and_no_more(binar
     # As ssh gives a command line to a shell on the other machine.
     ssh = """ssh() { local host=$1; shift; sh -c "$(sed "s#/etc/firsthop#$PWD/$host#g" <<< "$*")"; }"""
     block = f"umask 022\n{ssh}\n{blocks()['rotate-functions']}\n{blocks()['first-secrets']}"
-    said = {"HOSTS": " ".join(hosts), "TRANSCEIVERS": FIRST, "SIGNALINGS": SIGNALING, "API_KEY": "a key"}
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", **said},
-        check=True,
-        capture_output=True,
-    )
+    said = {"HOSTS": " ".join(hosts), "TRANSCEIVERS": FIRST, "SIGNALINGS": SIGNALING}
+
+    def follow(key: str) -> int:
+        environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", **said, "API_KEY": key}
+        # As in a terminal: a line that fails does not end it.
+        done = subprocess.run(["bash", "-c", block], cwd=tmp_path, env=environment, check=False, capture_output=True)
+        return done.returncode
+
+    assert follow("") != 0
+    assert not (tmp_path / "keys").exists()
+    assert follow("a key") == 0
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+    # Followed again it takes no key away.
+    assert follow("another key") != 0
     for host, files in hosts.items():
         assert {one.name for one in (tmp_path / host).iterdir()} == files
         for name in files:

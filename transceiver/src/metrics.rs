@@ -205,7 +205,7 @@ impl Workers {
         for (fault, help) in [
             (
                 "overrun_samples",
-                "Samples that model servers gave beyond the room they were told of, or in another form than their own: dropped, in ended calls",
+                "Samples that model servers gave beyond the room they were told of: dropped, in ended calls",
             ),
             (
                 "unencoded_frames",

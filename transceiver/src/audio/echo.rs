@@ -353,7 +353,6 @@ impl Backend for Echo {
     fn handle(&mut self, input: Input<'_>, now: Instant) {
         match input {
             Input::Audio(pcm) => self.hear(pcm),
-            // Its form is PCM: it listens for voice.
             Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => self.progress(event),
         }

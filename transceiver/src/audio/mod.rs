@@ -9,7 +9,7 @@
 //! [`Conversation`] joins the parts; a session needs only it. PCM is 24 kHz mono, as signed 16-bit samples: the rate of
 //! model audio, which Opus takes and gives directly. Every queue is bounded, and says here what happens when it is full.
 //!
-//! A backend that speaks the client's own G.711 takes and gives its bytes, and nothing is resampled: the parts then work at 8 kHz, on
+//! A backend that speaks the client's own G.711 takes and gives its samples, and nothing is resampled: the parts then work at 8 kHz, on
 //! samples that turn back into the same bytes ([`Law`]). Opus is never passed through: no backend takes it.
 
 mod backend;

@@ -417,7 +417,6 @@ impl Translator for Pipecat {
                 self.heard += pcm.len() as u64;
                 self.hear(pcm);
             }
-            // Not this backend's form.
             Input::Event(text) => self.client_event(text, now),
             Input::Playout(event) => {
                 let cut = self.outputs.played(event);
