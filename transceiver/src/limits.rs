@@ -159,7 +159,7 @@ pub const PATHS_REFRESH: Duration = Duration::from_secs(1);
 pub const PATHS_PER_REFRESH: usize = 8;
 
 /// How many flows a worker tells relays of per second whose sessions are not here. Where more come, as when all sessions of a worker end at
-/// once, the others are told of in the seconds after.
+/// once, the others are told of when their clients send in a later second; those that do not stand until they have been idle.
 pub const UNKNOWN_PER_SEC: usize = 1_000;
 
 /// Receive and send buffer of the trunk socket, in bytes. A burst of 500 connects with 3 KiB each fits.

@@ -73,8 +73,8 @@ reasons! {
     RtcpRate = "rtcp_rate",
     /// The engine could not parse the packet.
     Unparsable = "unparsable",
-    /// The engine opened no RTP or RTCP in the packet: it was forged, came twice, before the keys, or is of a stream or a format that was not
-    /// agreed on.
+    /// The engine opened no RTP or RTCP in the packet: it was forged, came before the keys, or is of a stream or a format that was not agreed
+    /// on; or it is RTP that came twice.
     MediaRefused = "media_refused",
     /// The session has ended.
     Ended = "ended",

@@ -1,8 +1,8 @@
 //! How many packets of media the engines have opened: the engine says nothing of one that it does not take.
 //!
 //! A packet of SRTP or SRTCP is deciphered once its tag has verified, or both at once. So the ciphers of the stock provider are counted here: where
-//! an engine was given a packet and has deciphered none, it did not take it. One exception: SRTCP that its sender has signed and not
-//! encrypted (RFC 3711 section 3.4, a zero E flag), which the engine takes undeciphered, counts as refused. WebRTC's clients encrypt it.
+//! an engine was given a packet and has deciphered none, it did not take it. One exception: SRTCP under AES-CM that its sender has signed and
+//! not encrypted (RFC 3711 section 3.4, a zero E flag), which the engine takes undeciphered, counts as refused. WebRTC's clients encrypt it.
 
 use std::cell::Cell;
 
