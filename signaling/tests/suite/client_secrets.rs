@@ -206,13 +206,9 @@ async fn a_secret_is_bound_to_its_origins_and_to_calls() {
     );
 }
 
-#[tokio::test]
-async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for() {
-    let stage = Stage::new();
-    let stub = Stub::start(&stage, &[10]).await;
-    let front = stage.front(&[&stub]).await;
-    let keyring = ApiKeyring::load(&stage.path("api.toml")).expect("a keyring");
-    let claims = Claims {
+/// A client secret that was good for ten minutes, and is no more.
+fn expired() -> Claims {
+    Claims {
         key: "dev".into(),
         created: now() - 1_000,
         expires: now() - 400,
@@ -220,7 +216,16 @@ async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for()
         session: Map::new(),
         max_seconds: None,
         origins: Vec::new(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn an_expired_secret_still_restarts_and_ends_a_call_that_it_was_good_for() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let front = stage.front(&[&stub]).await;
+    let keyring = ApiKeyring::load(&stage.path("api.toml")).expect("a keyring");
+    let claims = expired();
     let secret = client_secret::mint(keyring.active(), &claims);
     let call_of = |session: u32, age: u64| {
         let created = (now() - age) * 1_000;
@@ -271,15 +276,7 @@ async fn an_expired_secret_does_not_tell_when_somebody_else_s_call_was_created()
     let stub = Stub::start(&stage, &[10]).await;
     let front = stage.front(&[&stub]).await;
     let keyring = ApiKeyring::load(&stage.path("api.toml")).expect("a keyring");
-    let claims = Claims {
-        key: "dev".into(),
-        created: now() - 1_000,
-        expires: now() - 400,
-        nonce: 1,
-        session: Map::new(),
-        max_seconds: None,
-        origins: Vec::new(),
-    };
+    let claims = expired();
     let secret = client_secret::mint(keyring.active(), &claims);
     for age in [900, 100] {
         let call = CallRef {
