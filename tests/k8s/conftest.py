@@ -49,7 +49,8 @@ def secrets(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     commands = re.search(r"<!-- secrets -->\n```sh\n(.*?)```", (K8S / "README.md").read_text(), re.DOTALL)
     assert commands, "k8s/README.md says how to make the Secrets"
     # Everything as it stands there, but that nothing is sent to a cluster.
-    script = f'set -eu\nkubectl() {{ "{KUBECTL}" "$@" --dry-run=client -o yaml; echo ---; }}\n{commands[1]}'
+    kubectl = f'kubectl() {{ if [ "$1" = apply ]; then cat; echo ---; else "{KUBECTL}" "$@"; fi; }}'
+    script = f"set -eu\n{kubectl}\n{commands[1]}"
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
