@@ -157,9 +157,10 @@ fn pass(
         subject,
         set_up: Quantiles::of(times),
         failed,
-        load_failed: report.failed(),
+        load_failed: report.lost_calls(),
         busy: report.watched.iter().map(|one| one.busy).sum(),
         generator_busy: report.generator_busy,
+        generator_lost: report.generator_lost,
         // Nothing but the set-ups was on the line.
         late_us: world.late()?,
     })

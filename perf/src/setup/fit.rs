@@ -1,11 +1,11 @@
 //! The straight line through what a phase takes on lines of several lengths.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::cost::Line;
 
 /// What a phase takes: so many round trips, and a time that no line changes.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Fit {
     /// The slope: milliseconds per millisecond of round-trip time.
     pub round_trips: f64,

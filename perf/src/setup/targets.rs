@@ -1,6 +1,6 @@
 //! What is asked of Firsthop's set-up, held against what a ladder found. Pure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::results::{Case, Channel, Connection, Phase, RoundTrips, Rung, Subject};
 
@@ -17,7 +17,7 @@ pub const RELAY_OVER_DIRECT: f64 = 1.05;
 pub const TARGET_RTT_MS: f64 = 20.0;
 
 /// Something that was asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// What.
     pub name: String,
