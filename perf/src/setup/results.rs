@@ -369,7 +369,7 @@ fn rung(climbed: &Climbed, echoes: &[EchoDelay]) -> Rung {
     }
 }
 
-fn round_trips(rungs: &[Rung]) -> Vec<RoundTrips> {
+pub(super) fn round_trips(rungs: &[Rung]) -> Vec<RoundTrips> {
     let mut medians: BTreeMap<(Case, Phase), Vec<(f64, f64)>> = BTreeMap::new();
     for rung in rungs.iter().filter(|rung| rung.loss == 0.0) {
         for (phase, times) in &rung.phases {

@@ -28,7 +28,7 @@ pub struct Target {
     /// Whether it is. The page says the same of `found` and `must`.
     pub met: bool,
     /// What each side did, where the name does not say it all.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
 }
 
