@@ -155,7 +155,7 @@ pub(crate) struct BenchArgs {
     /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// A minute and a quarter instead of ten minutes, with programs of others: for a look.
+    /// A minute and a quarter, or less than one without programs of others, instead of ten: for a look.
     #[arg(long)]
     quick: bool,
     /// Only cases whose name contains this; no ratios then, and relay.json in --results is not replaced.
