@@ -21,16 +21,21 @@ use firsthop_perf::call::results::{self, CallResults};
 use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
 use firsthop_perf::call::tolerance::Tolerance;
 use firsthop_perf::call::trial::{Bench, Service, Work};
+use firsthop_perf::measured::Measured;
+use serde_json::Value;
 
+use crate::capacity_parts::{self, NONE_KEPT, WITHOUT_JANUS};
 use crate::measures::{Effort, Measure};
 use crate::measuring::Measuring;
+use crate::parts;
 
 #[derive(clap::Args)]
 pub(crate) struct CapacityArgs {
     /// The folder with the programs; that of this one when not given.
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Only these; all of them when not given.
+    /// Only these; all of them when not given. What files in --results have of others stays, if it is of the same commit and machine; else another
+    /// folder has to be named.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
     /// Fewer steps and calls: for a look.
@@ -57,6 +62,8 @@ struct Survey<'a> {
     bench: Bench,
     effort: Effort,
     calls: CallResults,
+    /// What an earlier run has in that file, and this one does not measure.
+    calls_kept: Option<Value>,
     found: CapacityResults,
 }
 
@@ -81,6 +88,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let programs = stack::programs(args.programs.as_deref(), &wanted).context("--programs")?;
     let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
     let effort = Effort::new(args.quick);
+    let (calls_kept, found_kept) = kept(args, &measured)?;
     let mut survey = Survey {
         args,
         bench: Bench {
@@ -96,11 +104,12 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
             tolerance: args.tolerance,
             ..CallResults::default()
         },
+        calls_kept,
         found: CapacityResults {
             measured,
             quick: args.quick,
             tolerance: args.tolerance,
-            ..CapacityResults::default()
+            ..found_kept.unwrap_or_default()
         },
     };
     let mut failed = Vec::new();
@@ -108,7 +117,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         writeln!(std::io::stderr(), "{measure:?} ...")?;
         // What others took an hour to find is not lost with it.
         if let Err(error) = survey.measure(*measure) {
-            let words = format!("{measure:?} failed: {error:#}.");
+            let words = format!("{}: {error:#}.", capacity_parts::failed(*measure));
             tell(&words);
             survey.found.notes.push(words);
             failed.push(format!("{measure:?}"));
@@ -127,6 +136,44 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         failed.join(", ")
     );
     Ok(())
+}
+
+/// What files in --results have that is not measured now: of `calls.json` and of `capacity.json`.
+fn kept(
+    args: &CapacityArgs,
+    measured: &Measured,
+) -> anyhow::Result<(Option<Value>, Option<CapacityResults>)> {
+    let (Some(folder), false) = (&args.results, args.only.is_empty()) else {
+        return Ok((None, None));
+    };
+    let only = &args.only;
+    let calls = parts::earlier(
+        &folder.join("calls.json"),
+        measured,
+        args.quick,
+        |file: &Value| capacity_parts::is_any_call(&capacity_parts::of_calls(file.clone(), only)),
+    )?;
+    let found = parts::earlier(
+        &folder.join("capacity.json"),
+        measured,
+        args.quick,
+        |file: &CapacityResults| {
+            capacity_parts::is_something(&capacity_parts::of_capacity(file.clone(), only))
+        },
+    )?;
+    let limits = serde_json::to_value(args.tolerance)?;
+    let calls_limits = calls.as_ref().map(|file| &file["tolerance"]);
+    let found_limits = found.as_ref().map(|file| file.tolerance);
+    ensure!(
+        calls_limits.is_none_or(|of_file| *of_file == limits)
+            && found_limits.is_none_or(|of_file| of_file == args.tolerance),
+        "--only: what is in {} had to keep to other limits; --results names another folder",
+        folder.display()
+    );
+    Ok((
+        calls.map(|file| capacity_parts::of_calls(file, only)),
+        found.map(|file| capacity_parts::of_capacity(file, only)),
+    ))
 }
 
 impl Survey<'_> {
@@ -187,7 +234,7 @@ impl Survey<'_> {
         }
         let few = work.few() / 4;
         let words = format!(
-            "No number of calls of {} kept to the limits; costs and comparisons are of {few} and fewer.",
+            "{NONE_KEPT} of {} kept to the limits; costs and comparisons are of {few} and fewer.",
             work.name()
         );
         if !self.found.notes.contains(&words) {
@@ -260,10 +307,7 @@ impl Survey<'_> {
                 let calls = self.args.janus_calls.min(share(passthrough, 70));
                 targets.extend(beside_janus::measure(&plan, calls, tell_report)?);
             }
-            Err(error) => self
-                .found
-                .notes
-                .push(format!("Janus was left out: {error}.")),
+            Err(error) => self.found.notes.push(format!("{WITHOUT_JANUS}: {error}.")),
         }
         Ok(())
     }
@@ -314,9 +358,18 @@ impl Survey<'_> {
         };
         let (calls, found) = (&self.calls, &self.found);
         if !calls.capacity.is_empty() || calls.memory.is_some() || calls.churn.is_some() {
-            write("calls.json", serde_json::to_string_pretty(calls)?)?;
+            let json = match &self.calls_kept {
+                Some(kept) => serde_json::to_string_pretty(&capacity_parts::beside(
+                    serde_json::to_value(calls)?,
+                    kept,
+                ))?,
+                None => serde_json::to_string_pretty(calls)?,
+            };
+            write("calls.json", json)?;
         }
-        if !found.carried.is_empty() {
+        let is_of_this = |measure: &Measure| !matches!(measure, Measure::Memory | Measure::Churn);
+        let adds = self.args.only.is_empty() || self.args.only.iter().any(is_of_this);
+        if adds && !found.carried.is_empty() {
             write("capacity.json", serde_json::to_string_pretty(found)?)?;
         }
         Ok(())

@@ -28,6 +28,7 @@ use firsthop_shared::keyring::DataKeyring;
 use firsthop_shared::limits::TRUNK_DATAGRAM_ETHERNET;
 
 use crate::measuring::Measuring;
+use crate::parts;
 
 #[derive(clap::Args)]
 pub(crate) struct RelayArgs {
@@ -154,13 +155,13 @@ pub(crate) struct BenchArgs {
     /// Where results go: relay.json.
     #[arg(long)]
     results: Option<PathBuf>,
-    /// A minute instead of ten: for a look.
+    /// A minute and a quarter, or less than one without programs of others, instead of ten: for a look.
     #[arg(long)]
     quick: bool,
-    /// Only cases whose name contains this; no ratios then.
+    /// Only cases whose name contains this; no ratios then, and relay.json in --results is not replaced.
     #[arg(long)]
     only: Option<String>,
-    /// Leave out everything but costs per packet.
+    /// Leave out everything but costs per packet; relay.json in --results is not replaced.
     #[arg(long)]
     costs_alone: bool,
     /// Leave out programs of others (Go, nginx, coturn) and where time goes, which Linux's perf tells: nothing has to be installed.
@@ -175,6 +176,16 @@ pub(crate) struct BenchArgs {
 
 /// Compares everything in turn.
 pub(crate) fn bench(args: BenchArgs) -> anyhow::Result<()> {
+    let path = args
+        .results
+        .as_deref()
+        .map(|folder| folder.join("relay.json"));
+    if let Some(path) = path
+        .as_deref()
+        .filter(|_| args.costs_alone || args.only.is_some())
+    {
+        parts::apart(path)?;
+    }
     let measured = args.measuring.begin()?;
     let mut effort = if args.quick {
         Effort::QUICK

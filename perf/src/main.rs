@@ -11,9 +11,11 @@ use firsthop_perf::{floor, forward};
 
 mod calls_command;
 mod capacity_command;
+mod capacity_parts;
 mod commands;
 mod measures;
 mod measuring;
+mod parts;
 mod plan_command;
 mod report_command;
 mod setup_command;

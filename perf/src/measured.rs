@@ -16,6 +16,39 @@ pub struct Measured {
     pub date: String,
 }
 
+impl Measured {
+    /// Whether results of another run may stand in one file with these: of the same commit, which anybody can build, on the same machine.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn goes_with(&self, other: &Self) -> Result<(), String> {
+        let machine = |one: &Self| Machine {
+            // It is another each time.
+            load_at_start: 0.0,
+            ..one.machine.clone()
+        };
+        if machine(self) != machine(other) {
+            return Err(format!(
+                "they are of {}, these of {}",
+                other.machine, self.machine
+            ));
+        }
+        let named = |commit: &str| {
+            let first = commit.split(' ').next().unwrap_or_default();
+            first.len() >= 7
+                && first.bytes().all(|byte| byte.is_ascii_hexdigit())
+                && !commit.contains("FIRSTHOP_BINARIES")
+        };
+        if self.commit != other.commit || !named(&self.commit) {
+            return Err(format!(
+                "they are of commit {}, these of {}, which have to be the same, and a commit without changes",
+                other.commit, self.commit
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; commit {}", self.machine, self.commit)
@@ -90,5 +123,38 @@ impl Display for Machine {
             "{}, {} processors{kind}, Linux {}, load {:.1}",
             self.processor, self.processors, self.kernel, self.load_at_start
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_go_together_of_one_commit_and_one_machine() {
+        let measured = |commit: &str, processors, load_at_start: f64| Measured {
+            commit: commit.to_owned(),
+            date: load_at_start.to_string(),
+            machine: Machine {
+                processors,
+                load_at_start,
+                ..Machine::default()
+            },
+        };
+        let commit = "80d33d8044d7";
+        let this = measured(commit, 2, 0.1);
+        assert_eq!(this.goes_with(&measured(commit, 2, 0.9)), Ok(()));
+        for other in [measured(commit, 64, 0.1), measured("b773f28aaaaa", 2, 0.1)] {
+            assert!(this.goes_with(&other).is_err(), "{other}");
+        }
+        // Nobody knows whether these are the same.
+        for unknown in [
+            "unknown",
+            "80d33d8044d7-dirty",
+            "80d33d8044d7 (build of FIRSTHOP_BINARIES)",
+        ] {
+            let this = measured(unknown, 2, 0.1);
+            assert!(this.goes_with(&this).is_err(), "{unknown}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub struct RigPlan {
 #[derive(Debug, thiserror::Error)]
 pub enum RigError {
     /// A socket or a program failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// Not every flow came through.
     #[error(

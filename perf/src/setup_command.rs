@@ -2,22 +2,25 @@
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use firsthop_perf::call::capacity_results::CapacityResults;
 use firsthop_perf::call::{janus, stack};
 use firsthop_perf::setup::beside::{self, BesidePlan};
+use firsthop_perf::setup::beside_results::Pass;
+use firsthop_perf::setup::kept::Again;
 use firsthop_perf::setup::ladder::{self, LadderPlan};
-use firsthop_perf::setup::results::{SetupResults, Subject};
+use firsthop_perf::setup::results::{BESIDE_MISSING, SetupResults, Subject};
 use firsthop_perf::setup::subject::SubjectPlan;
 use firsthop_perf::setup::table;
 use firsthop_perf::setup::targets::TARGET_RTT_MS;
 
 use crate::measuring::Measuring;
+use crate::parts;
 
-/// Calls that are up beside set-ups where nothing says what the programs carry: half of what two virtual AMD EPYC cores did.
+/// Calls that are up beside set-ups where nothing says what the programs carry: half of what all of them did on one processor, a virtual AMD EPYC.
 const BESIDE: u32 = 290;
 
 /// The same in the short form, of a build for development too.
@@ -47,7 +50,7 @@ pub(crate) struct SetupArgs {
     /// by capacity.json in --results when not given, or 290; --quick has 30.
     #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     beside: Option<u32>,
-    /// Only these.
+    /// Only these. What setup.json in --results has of others stays, if it is of the same commit and machine; else another folder has to be named.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Called>,
     /// Lines of 0, 20 and 80 ms without loss, and of every kind ten calls, or as many as three seconds hold: for a look.
@@ -135,6 +138,10 @@ impl SetupArgs {
     /// What to compare while calls are up, with the programs of the ladder; nothing when that is not asked for.
     fn beside(&self, ladder: &SubjectPlan) -> anyhow::Result<Option<BesidePlan>> {
         if !self.only.is_empty() && !self.only.contains(&Called::Beside) {
+            ensure!(
+                self.beside.is_none(),
+                "--beside is of set-ups beside calls that are up, which --only leaves out: add beside to --only, or leave --beside out"
+            );
             return Ok(None);
         }
         let (calls, why) = match (self.beside, self.quick) {
@@ -190,6 +197,21 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
     let plan = args.plan()?;
     let beside = args.beside(&plan.subjects)?;
     let measured = args.measuring.begin()?;
+    let path = args
+        .results
+        .as_deref()
+        .map(|folder| folder.join("setup.json"));
+    let again = Again {
+        subjects: plan.only.clone(),
+        beside: beside.is_some(),
+    };
+    let earlier = match &path {
+        Some(path) if !args.only.is_empty() => {
+            let others = |earlier: &SetupResults| again.leaves_some_of(earlier);
+            parts::earlier(path, &measured, args.quick, others)?
+        }
+        _ => None,
+    };
     let mut err = std::io::stderr().lock();
     let climbed = match plan.only.is_empty() {
         true => Ok(Vec::new()),
@@ -216,7 +238,19 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
             let _ = writeln!(err, "{pass}");
         })
     });
-    let _ = fs::remove_dir_all(&plan.subjects.directory);
+    let beside_failed = beside.as_ref().is_some_and(|beside| match beside {
+        Ok(beside) => beside.passes.iter().flatten().any(Pass::has_failures),
+        Err(_) => true,
+    });
+    if beside_failed || ladder::has_failures(&climbed) {
+        writeln!(
+            err,
+            "Calls failed on a line that loses nothing: the programs' logs are in {}.",
+            plan.subjects.directory.display()
+        )?;
+    } else {
+        let _ = fs::remove_dir_all(&plan.subjects.directory);
+    }
     let mut missing = Vec::new();
     if plan.only.contains(&Subject::Aiortc) && plan.subjects.aiortc.is_none() {
         missing.push("aiortc: --aiortc names a Python that has it".to_owned());
@@ -232,29 +266,37 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         Some(Ok(beside)) => found = found.with(beside),
         // What the ladder took half an hour to find is not lost with it.
         Some(Err(error)) => {
-            found
-                .missing
-                .push(format!("set-up beside calls that are up: {error}"));
+            found.missing.push(format!("{BESIDE_MISSING}: {error}"));
             failed = Some(error);
         }
         None => {}
     }
     write!(std::io::stdout().lock(), "{}", found.table())?;
-    if let Some(folder) = &args.results {
-        fs::create_dir_all(folder)?;
-        let path = folder.join("setup.json");
-        let text = serde_json::to_string_pretty(&found)?;
-        fs::write(&path, text + "\n").with_context(|| format!("{}", path.display()))?;
+    let began = found.rungs.iter().any(|rung| !rung.phases.is_empty());
+    if let Some(path) = &path {
+        let whole = match earlier {
+            Some(earlier) => found.beside_earlier(earlier, &again),
+            None => found,
+        };
+        write_results(path, &whole)?;
     }
     if let Some(error) = failed {
         return Err(error)
             .context("set-up beside calls that are up; the other results are complete");
     }
     ensure!(
-        plan.only.is_empty() || found.rungs.iter().any(|rung| !rung.phases.is_empty()),
+        plan.only.is_empty() || began,
         "no call began; see the table for why"
     );
     Ok(())
+}
+
+fn write_results(path: &Path, found: &SetupResults) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let text = serde_json::to_string_pretty(found)?;
+    fs::write(path, text + "\n").with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
@@ -304,6 +346,11 @@ mod tests {
         assert_eq!(calls(&["--quick"]), Some(BESIDE_QUICK));
         assert_eq!(calls(&["--only", "relay,beside", "--beside", "7"]), Some(7));
         assert_eq!(calls(&["--only", "relay,direct"]), None);
+        let error = beside(&["--only", "relay", "--beside", "7"]).expect_err("refused");
+        assert!(
+            error.to_string().contains("add beside to --only"),
+            "{error}"
+        );
 
         let folder = std::env::temp_dir().join(format!("firsthop-beside-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");

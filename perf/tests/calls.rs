@@ -251,3 +251,21 @@ fn hundreds_of_short_calls_leave_nothing_behind() {
         "memory grows with every call: {least:?} bytes each at least; or flows stay when calls end: {expired:?} at least"
     );
 }
+
+#[test]
+fn logs_stay_for_whoever_asks_why_calls_failed_and_secrets_do_not() {
+    let folder = std::env::temp_dir().join(format!("firsthop-calls-{}-36", std::process::id()));
+    let mut stack = start(36, Backend::Echo);
+    assert!(folder.join("control-secret").exists());
+    stack.keep_logs();
+    drop(stack);
+    let left = std::fs::read_dir(&folder).expect("a folder");
+    let mut left: Vec<_> = left
+        .map(|entry| entry.expect("a file").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["relay.log", "signaling.log", "transceiver.log"]);
+    std::fs::remove_dir_all(&folder).expect("removed");
+    drop(start(36, Backend::Echo));
+    assert!(!folder.exists());
+}

@@ -16,6 +16,7 @@ use super::hearing::Hearing;
 use super::identity::Identity;
 use super::listening::Listening;
 use super::load::{Ending, LoadPlan, Progress};
+use super::outgoing::Outgoing;
 use super::placing::{Answered, CallName, Placer};
 use super::recording::Recording;
 use super::report::Part;
@@ -45,7 +46,7 @@ pub(super) struct Call {
     pub(super) etag: Option<String>,
     due: Instant,
     ends: Instant,
-    vanishes: bool,
+    ending: Ending,
     pub(super) troubles: Option<Box<Troubles>>,
     /// An offer to restart ICE has not been answered.
     pub(super) restarting: bool,
@@ -53,30 +54,6 @@ pub(super) struct Call {
     pub(super) closing: Option<Instant>,
     armed: Option<Instant>,
     was_connected: bool,
-}
-
-/// What clients have sent and no socket has taken yet.
-#[derive(Default)]
-pub(super) struct Outgoing {
-    bytes: Vec<u8>,
-    packets: Vec<(u32, SocketAddr, usize)>,
-}
-
-impl Outgoing {
-    pub(super) fn push(&mut self, client: u32, to: SocketAddr, packet: &[u8]) {
-        self.bytes.extend_from_slice(packet);
-        self.packets.push((client, to, self.bytes.len()));
-    }
-
-    fn leave(&mut self, air: &mut Air) -> io::Result<()> {
-        let mut begin = 0;
-        for (client, to, end) in self.packets.drain(..) {
-            air.send(client, to, &self.bytes[begin..end])?;
-            begin = end;
-        }
-        self.bytes.clear();
-        Ok(())
-    }
 }
 
 /// What the threads of a load have in common.
@@ -249,7 +226,10 @@ impl Caller {
                         restarting: false,
                         due,
                         ends: due + planned.length,
-                        vanishes: planned.vanishes,
+                        ending: match planned.vanishes {
+                            true => Ending::Vanish,
+                            false => plan.ending.of(n),
+                        },
                         closing: None,
                         armed: None,
                         was_connected: false,
@@ -370,21 +350,22 @@ impl Caller {
             let outgoing = &mut self.outgoing;
             let mut send = |to: SocketAddr, packet: &[u8]| outgoing.push(n, to, packet);
             if call.ends <= now && call.closing.is_none() {
-                let ending = if call.vanishes {
-                    Ending::Vanish
-                } else {
-                    self.shared.plan.ending.of(n)
-                };
-                match ending {
+                match call.ending {
                     Ending::HangUp if call.client.times().connected.is_some() => {
                         call.closing = Some(now + CLOSE_PATIENCE);
                         if let Some(name) = call.name.take() {
                             self.placer.hang_up(name);
                         }
                     }
-                    ending => {
-                        if ending != Ending::Vanish {
-                            call.client.leave(now, &mut send);
+                    Ending::Vanish => {
+                        self.end(n);
+                        continue;
+                    }
+                    _ => {
+                        call.client.leave(now, &mut send);
+                        if call.client.times().connected.is_none() {
+                            // Without DTLS there is no goodbye that a server could hear: it would hold the session until it gives the client up.
+                            self.hang_up(n);
                         }
                         self.end(n);
                         continue;
@@ -430,10 +411,25 @@ impl Caller {
         self.arm(n);
     }
 
-    /// A call is over that cannot go on.
+    /// A call is over that cannot go on: its client cannot say so.
     pub(super) fn fail(&mut self, n: u32, why: &str) {
         self.part.fail(why);
+        // One that is to vanish says nothing, whatever becomes of it.
+        if self
+            .calls
+            .get(&n)
+            .is_some_and(|call| call.ending != Ending::Vanish)
+        {
+            self.hang_up(n);
+        }
         self.end(n);
+    }
+
+    /// Asks the server over HTTP to end a call, if it was answered and that was not asked before.
+    fn hang_up(&mut self, n: u32) {
+        if let Some(name) = self.calls.get_mut(&n).and_then(|call| call.name.take()) {
+            self.placer.hang_up(name);
+        }
     }
 
     fn arm(&mut self, n: u32) {

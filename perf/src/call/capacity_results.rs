@@ -135,18 +135,13 @@ impl Target {
         }
     }
 
-    /// Says of which passes calls failed, and how many, if any did: these are left out.
+    /// Says which passes are left out, by why each is, if any are.
     #[must_use]
-    pub fn left_out(mut self, failed: &[String]) -> Self {
-        if failed.is_empty() {
-            return self;
+    pub fn left_out(mut self, why: &[String]) -> Self {
+        if self.found.is_none() && !why.is_empty() {
+            self.missing = Some(format!("no pass counts: {}", why.join("; ")));
         }
-        let passes = left_out(failed.len());
-        let failed = failed.join("; ");
-        if self.found.is_none() {
-            self.missing = Some(format!("calls failed in every pass: {failed}"));
-        }
-        self.how = format!("{}{passes} ({failed})", self.how);
+        self.how += &left_out(why);
         self
     }
 
@@ -377,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_of_which_nothing_was_found_says_which_calls_failed() {
+    fn a_target_of_which_nothing_was_found_says_why_no_pass_counts() {
         let target = |found, failed: &[&str]| {
             let failed: Vec<String> = failed.iter().map(|&words| words.to_owned()).collect();
             Target::of("ratio", found, 0.5, Vec::new(), "as it is".to_owned()).left_out(&failed)
@@ -386,13 +381,25 @@ mod tests {
         let some = target(Some(0.7), &["janus: 1 of 42 calls failed"]);
         assert_eq!(
             some.how,
-            "as it is; 1 pass, in which calls failed, is left out (janus: 1 of 42 calls failed)"
+            "as it is; 1 pass is left out (janus: 1 of 42 calls failed)"
         );
         assert_eq!(some.missing, None);
         let none = target(None, &["janus: 1 of 42 calls failed"]);
         assert_eq!(
             none.missing.as_deref(),
-            Some("calls failed in every pass: janus: 1 of 42 calls failed")
+            Some("no pass counts: janus: 1 of 42 calls failed")
+        );
+        // Where no call failed, none is said to have.
+        let silent = target(None, &["too little was heard to tell"; 2]);
+        assert_eq!(
+            silent.missing.as_deref(),
+            Some("no pass counts: too little was heard to tell; too little was heard to tell")
+        );
+        assert!(
+            silent.how.starts_with("as it is; 2 passes are left out (")
+                && !silent.how.contains("failed"),
+            "{}",
+            silent.how
         );
         let text = serde_json::to_string(&none).expect("JSON");
         assert_eq!(serde_json::from_str::<Target>(&text).expect("read"), none);

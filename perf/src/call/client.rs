@@ -10,23 +10,13 @@ use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, IceConnectionState, Input, Output, Rtc, RtcConfig};
 
 use super::browser;
+pub use super::failing::ClientError;
 use super::hearing::Packet;
 use super::identity::Identity;
 use super::listening::Listening;
 use super::recording::{Codec, Recording};
 use super::speaking::Speech;
 use super::stamp::Stamp;
-
-/// A client that cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The answer is not one to its offer.
-    #[error("the answer cannot be used: {0}")]
-    Answer(String),
-    /// The engine gave up.
-    #[error("the engine failed: {0}")]
-    Engine(#[from] str0m::RtcError),
-}
 
 /// When what happened.
 #[derive(Clone, Copy, Default, Debug)]

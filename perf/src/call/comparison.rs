@@ -113,9 +113,9 @@ fn beside(served: &Served, calls: u32, counted: Duration, way: &Way) -> (LoadPla
     (load, probe)
 }
 
-/// What a pass showed; nothing when calls failed, which leaves more of the machine to the others.
+/// What a pass showed; nothing when calls failed or heard nothing, which leaves more of the machine to the others.
 fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
-    if report.failed() + probed.failed() > 0 {
+    if report.lost_calls() + probed.lost_calls() > 0 {
         return None;
     }
     let set_up = |quantile: fn(&Spread) -> f64| trial::set_up(probed, quantile);
@@ -127,9 +127,14 @@ fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
 
 /// How many calls failed, or heard nothing, if any did.
 pub(super) fn lost(name: &str, report: &CallReport) -> Option<String> {
-    let calls = report.calls;
-    let lost = report.failed().max(calls - report.audible);
-    (lost > 0).then(|| format!("{name}: {lost} of {calls} calls failed"))
+    let (calls, failed, lost) = (report.calls, report.failed(), report.lost_calls());
+    (lost > 0).then(|| {
+        let silent = match lost - failed {
+            0 => String::new(),
+            silent => format!(", {silent} heard nothing"),
+        };
+        format!("{name}: {failed} of {calls} calls failed{silent}")
+    })
 }
 
 /// Why a pass does not count.
@@ -140,8 +145,8 @@ pub(super) fn words(failed: &[String]) -> String {
     }
 }
 
-/// What the passes of both ways come to; and what is said of each that does not count, since calls failed.
-fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2], failed: &[String]) -> Vec<Target> {
+/// What the passes of both ways come to; and why each other does not count.
+fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2], why: &[String]) -> Vec<Target> {
     let pairs: Vec<(Seen, Seen)> = seen[0]
         .iter()
         .zip(&seen[1])
@@ -191,17 +196,18 @@ fn compared(calls: u32, seen: &[Vec<Option<Seen>>; 2], failed: &[String]) -> Vec
             how("median of the passes' 99th percentiles, by the relay less past it"),
         ),
     ]
-    .map(|target| target.left_out(failed))
+    .map(|target| target.left_out(why))
     .into()
 }
 
-/// How many passes do not count, if any.
-pub(crate) fn left_out(passes: usize) -> String {
-    match passes {
-        0 => String::new(),
-        1 => "; 1 pass, in which calls failed, is left out".to_owned(),
-        more => format!("; {more} passes, in which calls failed, are left out"),
-    }
+/// Which passes do not count, by why each does not.
+pub(crate) fn left_out(why: &[String]) -> String {
+    let which = match why.len() {
+        0 => return String::new(),
+        1 => "1 pass is".to_owned(),
+        more => format!("{more} passes are"),
+    };
+    format!("; {which} left out ({})", why.join("; "))
 }
 
 /// Gaps above 60 ms that callers hear while so many calls are up, all passes together.
@@ -291,6 +297,7 @@ mod tests {
             CallReport {
                 calls,
                 connected,
+                audible: connected,
                 set_up: ["answer", "connected"]
                     .map(|phase| (phase, Spread::default()))
                     .into(),
@@ -301,6 +308,29 @@ mod tests {
         assert!(saw(&report(9, 9), &report(3, 3)).is_some());
         assert!(saw(&report(9, 8), &report(3, 3)).is_none());
         assert!(saw(&report(9, 9), &report(3, 2)).is_none());
+    }
+
+    #[test]
+    fn calls_that_failed_are_told_from_those_that_heard_nothing() {
+        let second = Duration::from_secs(1);
+        let said = |connected, audible| {
+            let part = Part {
+                placed: 9,
+                connected,
+                audible,
+                ..Part::default()
+            };
+            lost(
+                "janus",
+                &CallReport::new(&part, Codec::Pcmu, 1.0, second, second),
+            )
+        };
+        assert_eq!(said(9, 9), None);
+        assert_eq!(
+            said(9, 7).as_deref(),
+            Some("janus: 0 of 9 calls failed, 2 heard nothing")
+        );
+        assert_eq!(said(8, 8).as_deref(), Some("janus: 1 of 9 calls failed"));
     }
 
     #[test]

@@ -72,7 +72,14 @@ pub struct Recording {
 /// The Opus library failed.
 #[derive(Debug, thiserror::Error)]
 #[error("the recording could not be encoded: {0}")]
-pub struct RecordingError(#[from] opus::Error);
+pub struct RecordingError(opus::Error);
+
+// Its words have the cause: it is not named as a source as well, which would have it printed twice.
+impl From<opus::Error> for RecordingError {
+    fn from(error: opus::Error) -> Self {
+        Self(error)
+    }
+}
 
 impl Recording {
     /// Encodes the recording.

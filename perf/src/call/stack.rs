@@ -41,7 +41,7 @@ pub enum Backend {
 pub struct StackPlan {
     /// The folder with the programs.
     pub programs: PathBuf,
-    /// Where files and logs go; removed at the end.
+    /// Where files and logs go; removed at the end, unless [`Stack::keep_logs`] says otherwise.
     pub directory: PathBuf,
     /// Tells stacks of one process apart, by their addresses.
     pub number: u8,
@@ -56,6 +56,7 @@ pub struct StackPlan {
 /// Programs that run.
 pub struct Stack {
     plan: StackPlan,
+    logs_stay: bool,
     keyring: Arc<DataKeyring>,
     secret: String,
     place: Place,
@@ -130,6 +131,7 @@ impl Stack {
         }
         Ok(Self {
             plan,
+            logs_stay: false,
             keyring,
             secret,
             place,
@@ -206,11 +208,26 @@ impl Stack {
     pub fn log(&self, program: &str) -> io::Result<String> {
         fs::read_to_string(self.plan.directory.join(format!("{program}.log")))
     }
+
+    /// Leaves the logs where they are when the programs end, for whoever asks why calls failed.
+    pub fn keep_logs(&mut self) {
+        self.logs_stay = true;
+    }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.plan.directory);
+        let folder = &self.plan.directory;
+        if !self.logs_stay {
+            let _ = fs::remove_dir_all(folder);
+            return;
+        }
+        // Keys and secrets are of no use to anybody any more.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().extension().is_none_or(|end| end != "log") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 }
 

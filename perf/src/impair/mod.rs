@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub mod fate;
 pub mod link;
@@ -48,7 +48,7 @@ pub struct Way {
 }
 
 /// How much later than due frames went out, in microseconds.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Late {
     /// Half of them less.
     pub p50: f64,

@@ -122,11 +122,12 @@ fn table(kind: Kind, columns: &[Column<'_>], letters: bool) -> Markup {
                     } }
                     tbody {
                         @for metric in rows {
-                            @let values: Vec<Option<f64>> = columns.iter().map(|column| value(column, &metric.name)).collect();
+                            @let figures: Vec<Option<&Metric>> = columns.iter().map(|column| known(column, &metric.name)).collect();
+                            @let values: Vec<Option<f64>> = figures.iter().map(|figure| figure.map(|figure| figure.value)).collect();
                             tr {
                                 th scope="row" { (metric.what) }
                                 td { (course(&values)) }
-                                @for value in &values { td { (value.map_or_else(|| "–".to_owned(), |value| metric.unit.write(value))) } }
+                                @for figure in &figures { td { (figure.map_or_else(|| "–".to_owned(), Metric::figure)) } }
                                 td { (told(metric, columns)) }
                             }
                         }
@@ -137,11 +138,14 @@ fn table(kind: Kind, columns: &[Column<'_>], letters: bool) -> Markup {
     }
 }
 
-fn value(column: &Column<'_>, name: &str) -> Option<f64> {
+/// A figure of a file, where that has it and it was measured.
+fn known<'a>(column: &'a Column<'_>, name: &str) -> Option<&'a Metric> {
     let named = column.metrics.iter().find(|metric| metric.name == name);
-    named
-        .map(|metric| metric.value)
-        .filter(|value| value.is_finite())
+    named.filter(|metric| metric.value.is_finite())
+}
+
+fn value(column: &Column<'_>, name: &str) -> Option<f64> {
+    known(column, name).map(|metric| metric.value)
 }
 
 /// What became of a figure from the last but one file that has it to the last.
@@ -238,6 +242,19 @@ mod tests {
         let shown = shown(vec![signaling("2", 2, 150.0), signaling("1", 2, 100.0)]);
         assert!(shown.contains("+50\u{a0}%, better"), "{shown}");
         assert!(shown.contains("the same kind of machine"), "{shown}");
+    }
+
+    #[test]
+    fn a_ratio_that_is_whole_has_its_decimals_here_too() {
+        let setup = |date: &str, found: f64| {
+            let text = format!(
+                r#"{{"machine": {{"processor": "P", "processors": 2, "kernel": "6"}}, "commit": "c", "date": "{date}",
+                "targets": [{{"name": "a / b", "found": {found}, "must": 1.05}}]}}"#
+            );
+            Source::parse(format!("{date}.json"), Kind::Setup, &text).expect("good")
+        };
+        let shown = shown(vec![setup("1", 1.0), setup("2", 1.04)]);
+        assert!(shown.contains("<td>1.00</td><td>1.04</td>"), "{shown}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::metric::Verdict;
+use super::metric::{Metric, Verdict};
 use super::sections;
 use crate::findings::{Findings, FindingsError};
 
@@ -32,7 +32,7 @@ pub fn table(findings: &Findings) -> Result<String, FindingsError> {
                 out,
                 "| {} | {} | {} | {} |",
                 cell(&metric.what),
-                cell(&metric.figure()) + metric.sign(),
+                cell(&metric.figure()) + metric.sign() + &cell(&besides(metric)),
                 cell(&metric.asks().unwrap_or_default()),
                 metric.verdict().map_or("", |verdict| verdict.word())
             );
@@ -46,6 +46,12 @@ pub fn table(findings: &Findings) -> Result<String, FindingsError> {
         );
     }
     Ok(out)
+}
+
+/// What was found with a figure, to stand behind it.
+fn besides(metric: &Metric) -> String {
+    let besides = metric.besides.as_deref();
+    besides.map_or_else(String::new, |besides| format!(" {besides}"))
 }
 
 /// Text that no file can end a cell with, or begin markup in.

@@ -103,6 +103,8 @@ pub(super) struct Metric {
     pub(super) unit: Unit,
     /// Which way is better.
     pub(super) better: Better,
+    /// What was found with it, and is not held against its target.
+    pub(super) besides: Option<String>,
     /// What the project asks.
     pub(super) target: Option<Target>,
     /// Whether there may be more: the search ended before anything kept more from it.
@@ -119,6 +121,7 @@ impl Metric {
             value,
             unit,
             better,
+            besides: None,
             target: None,
             open: false,
             headline: false,
@@ -135,6 +138,14 @@ impl Metric {
     /// There may be more: see [`Metric::open`].
     pub(super) fn open(self, open: bool) -> Self {
         Self { open, ..self }
+    }
+
+    /// Says what was found with it: see [`Metric::besides`].
+    pub(super) fn besides(self, besides: String) -> Self {
+        Self {
+            besides: Some(besides),
+            ..self
+        }
     }
 
     pub(super) fn headline(self) -> Self {
@@ -159,8 +170,8 @@ impl Metric {
             return "not measured".to_owned();
         }
         let mut figure = self.unit.write(self.value);
-        // A ratio that happens to be whole was measured as finely as the others.
-        if self.unit == Unit::Ratio && self.value < 9.995 && !figure.contains('.') {
+        // One that happens to be whole was measured as finely as the others.
+        if self.unit.compares() && self.value < 9.995 && !figure.contains('.') {
             figure.push_str(".00");
         }
         counted(&figure, self.open)
@@ -211,6 +222,7 @@ mod tests {
         let figure = |value, unit| Metric::new("a", "A", value, unit, Better::Lower).figure();
         assert_eq!(figure(1.0, Unit::Ratio), "1.00");
         assert_eq!(figure(1.04, Unit::Ratio), "1.04");
+        assert_eq!(figure(3.997, Unit::RoundTrips), "4.00");
         assert_eq!(figure(3.0, Unit::Count), "3");
     }
 

@@ -177,6 +177,7 @@ fn headlines(metrics: &[Metric]) -> Markup {
                     li.card {
                         span.what { (metric.what) }
                         span.big { (metric.figure()) span.times { (metric.sign()) } }
+                        @if let Some(besides) = &metric.besides { span.asks { (besides) } }
                         span.asks {
                             @if let Some(asks) = metric.asks() { "must be " (asks) " " }
                             @if let Some(verdict) = metric.verdict() { span.verdict.(verdict.class()) { (verdict.word()) } }

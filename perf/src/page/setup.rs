@@ -56,6 +56,8 @@ struct RoundTrips {
     phase: String,
     round_trips: f64,
     fixed_ms: f64,
+    /// Older files do not say.
+    worst_ms: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -100,12 +102,49 @@ fn named<'a>(names: &[(&str, &'a str)], name: &'a str) -> &'a str {
     known.map_or(name, |(_, words)| words)
 }
 
-/// A name that stands below another in a table, as it is said by itself.
+/// What a target is called, up to how long the line is.
+const RELAY_OVER_DIRECT: &str = "set-up through the relay / direct, ";
+
+/// What it is called from there on, when other calls are up.
+const AT_HALF_LOAD: &str = " ms, beside calls that are up, ";
+
+/// A target's name as it is said by itself, not below others.
 fn stands_alone(name: &str) -> String {
-    name.replace(
-        "the same on a line of",
-        "POST to first audio back, in round trips, on a line of",
-    )
+    let loaded = name.strip_prefix(RELAY_OVER_DIRECT);
+    if let Some((rtt, which)) = loaded.and_then(|rest| rest.split_once(AT_HALF_LOAD)) {
+        // As what was measured without a line is called: see [`super::capacity`].
+        return format!(
+            "set-up through the relay, to past it, {which}, at half load, on a line of {rtt} ms"
+        );
+    }
+    let other = "time from POST to first audio back, to the round-trip time of a line of";
+    name.replace("the same on a line of", other)
+        .replace(" ms, in all, ", " ms, ")
+}
+
+/// What a call takes besides its round trips, and how far that line is from what was measured; nothing for other targets, or where none was fitted.
+fn besides(setup: &Setup, name: &str) -> Option<String> {
+    let words = name.strip_prefix("round trips from POST to first audio back, ")?;
+    let channel = match words {
+        "no channel" => "without",
+        "channel" => "handshake",
+        "channel, SNAP" => "snap",
+        _ => return None,
+    };
+    let fit = setup.round_trips.iter().find(|one| {
+        (one.subject.as_str(), one.connection.as_str()) == ("relay", "warm")
+            && (one.channel.as_str(), one.phase.as_str()) == (channel, AUDIO)
+    })?;
+    // Less than nothing is no computing: the line is not straight.
+    let (sign, what) = match fit.fixed_ms < 0.0 {
+        true => ('−', ""),
+        false => ('+', " of computing"),
+    };
+    let worst = fit.worst_ms.map_or_else(String::new, |worst| {
+        format!(", to within {}", millis(worst))
+    });
+    let fixed = millis(fit.fixed_ms.abs());
+    Some(format!("{sign} {fixed}{what}{worst}"))
 }
 
 /// Its figures.
@@ -118,15 +157,34 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
         let what = capital(&stands_alone(&asked.name));
         let metric = Metric::new(&asked.name, &what, asked.found, unit, Better::Lower)
             .target(asked.must, None);
+        let metric = match besides(&setup, &asked.name) {
+            Some(besides) => metric.besides(besides),
+            None => metric,
+        };
         let first = [
             "round trips",
             "the same on a line of",
             "set-up through the relay / direct, 20 ms",
         ];
-        let first = first.iter().any(|begin| asked.name.starts_with(begin));
+        // Of what both are asked at half load, the median is among the first figures, as it is without a line.
+        let first = first.iter().any(|begin| asked.name.starts_with(begin))
+            && !(asked.name.contains(AT_HALF_LOAD) && asked.name.ends_with("p99"));
         if first { metric.headline() } else { metric }
     };
-    Ok(setup.targets.iter().map(metric).collect())
+    let mut metrics: Vec<Metric> = setup.targets.iter().map(metric).collect();
+    let is_loaded = |asked: &Asked| asked.name.contains(AT_HALF_LOAD);
+    if !setup.targets.iter().any(is_loaded) {
+        // It is asked all the same.
+        let name = format!("{RELAY_OVER_DIRECT}20{AT_HALF_LOAD}median");
+        let unmeasured = Asked {
+            name,
+            found: f64::NAN,
+            must: crate::setup::targets::RELAY_OVER_DIRECT,
+            how: String::new(),
+        };
+        metrics.push(metric(&unmeasured));
+    }
+    Ok(metrics)
 }
 
 fn capital(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! What calls cost, as files of results have it: every figure with the file that it is from.
 //!
 //! The costs of whole calls come from `capacity.json`, by the lines that were fitted there. Where it has none, what is in `calls.json` of a
-//! transceiver takes its place. What a packet costs a relay is in `relay.json` as well: the larger of both counts, since whole calls were few
+//! transceiver takes its place: a number of calls that kept to the limits before one that time alone would allow. What a packet costs a relay is in `relay.json` as well: the larger of both counts, since whole calls were few
 //! there and packets had no calls around them here.
 
 use serde::{Deserialize, Serialize};
@@ -122,8 +122,15 @@ struct Worked {
     service: Option<String>,
     work: String,
     calls: f64,
+    /// Nothing when the search ended before a limit was met. Older files do not say.
+    #[serde(default = "some_limit")]
+    limit: Option<String>,
     #[serde(default)]
     steps: Vec<Step>,
+}
+
+fn some_limit() -> Option<String> {
+    Some(String::new())
 }
 
 #[derive(Deserialize)]
@@ -212,6 +219,40 @@ fn for_works(
     Ok([figure(WORKS[0])?, figure(WORKS[1])?])
 }
 
+/// How many calls of the work a core of a transceiver carries, and whether that is by their time alone. `calls.json` has a search, too: what kept to the
+/// limits there counts where `capacity.json` has none of that work, but never more than calls have the time for.
+fn carried(
+    capacity: &Read<'_, Capacity>,
+    calls: &Read<'_, Calls>,
+    work: &str,
+) -> Result<(Figure, bool), CostsError> {
+    let what = format!("calls on a core of a transceiver, {}", words(work));
+    let kept = capacity.figure(&what, "calls", |capacity| capacity.kept(work));
+    let searched = capacity
+        .body
+        .as_ref()
+        .is_some_and(|body| body.carried(work).is_some());
+    let elsewhere = || {
+        let kept = calls.figure(&what, "calls", |calls| calls.of(work)?.kept());
+        kept.filter(|_| !searched)
+    };
+    let by_time = {
+        let what = format!("{what}, by its time alone");
+        capacity.figure(&what, "calls", |capacity| capacity.by_time(work))
+    };
+    if let Some(kept) = kept.or_else(elsewhere) {
+        return Ok(match by_time {
+            Some(by_time) if by_time.value < kept.value => (by_time, true),
+            _ => (kept, false),
+        });
+    }
+    // The last is a search that ended before a limit was met.
+    let open = || calls.figure(&what, "calls", |calls| Some(calls.of(work)?.calls));
+    let is_by_time = by_time.is_some();
+    let figure = needed(by_time.or_else(open), &what, Kind::Capacity)?;
+    Ok((figure, is_by_time))
+}
+
 impl Costs {
     /// Takes them out of the newest files.
     ///
@@ -266,21 +307,10 @@ impl Costs {
                 .max_by(|a, b| a.value.total_cmp(&b.value));
             needed(larger, &what, Kind::Capacity)
         })?;
-        let by_time = |work: &str| {
-            let body = capacity.body.as_ref();
-            body.is_some_and(|body| body.kept(work).is_none() && body.by_time(work).is_some())
-        };
-        let transceiver_by_time = WORKS.map(by_time);
-        let transceiver_calls = for_works(|work| {
-            let what = format!("calls on a core of a transceiver, {}", words(work));
-            let kept = capacity.figure(&what, "calls", |capacity| capacity.kept(work));
-            let by_time = || {
-                let what = format!("{what}, by its time alone");
-                capacity.figure(&what, "calls", |capacity| capacity.by_time(work))
-            };
-            let alone = || calls.figure(&what, "calls", |calls| Some(calls.of(work)?.calls));
-            needed(kept.or_else(by_time).or_else(alone), &what, Kind::Capacity)
-        })?;
+        let [through, decoded] = WORKS.map(|work| carried(&capacity, &calls, work));
+        let (through, decoded) = (through?, decoded?);
+        let transceiver_by_time = [through.1, decoded.1];
+        let transceiver_calls = [through.0, decoded.0];
         let transceiver_bytes = for_works(|work| {
             let what = format!("memory of a transceiver for a call, {}", words(work));
             let fitted = capacity.figure(&what, "bytes", |capacity| {
@@ -380,12 +410,17 @@ impl Capacity {
     /// How many calls a core of a transceiver carries: as many as keep to the limits, and never more than its time allows. Nothing where none
     /// did, where the search ended before a limit was met, or where the generator met one first.
     fn kept(&self, work: &str) -> Option<f64> {
-        let named = |one: &&Carried| one.service == "transceiver" && one.work == work;
-        let carried = self.carried.iter().find(named)?;
+        let carried = self.carried(work)?;
         let first = carried.gives_first.as_deref()?;
         let kept =
             (first != "the generator" && carried.per_core > 0.0).then_some(carried.per_core)?;
         Some(self.by_time(work).map_or(kept, |time| kept.min(time)))
+    }
+
+    /// What a search for the most calls of a transceiver found, if there was one.
+    fn carried(&self, work: &str) -> Option<&Carried> {
+        let named = |one: &&Carried| one.service == "transceiver" && one.work == work;
+        self.carried.iter().find(named)
     }
 
     /// How many a core has the time for, by the fitted line.
@@ -430,6 +465,12 @@ impl Calls {
 }
 
 impl Worked {
+    /// The most calls that kept to the limits; nothing where no number did, or the generator or the number of steps ended the search.
+    fn kept(&self) -> Option<f64> {
+        let limit = self.limit.as_deref()?;
+        (limit != "the generator" && self.calls > 0.0).then_some(self.calls)
+    }
+
     /// What the transceiver's memory grew by for each call, when it carried as many as it could.
     fn bytes(&self) -> Option<f64> {
         let full = self.steps.iter().find(|step| step.calls == self.calls);

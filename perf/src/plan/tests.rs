@@ -195,6 +195,62 @@ fn a_limit_of_the_generator_is_no_limit_of_the_transceiver() {
 }
 
 #[test]
+fn where_capacity_has_no_search_that_of_calls_counts_before_what_time_allows() {
+    let found = |costs: &Costs| {
+        let figure = &costs.transceiver_calls[0];
+        (
+            figure.value,
+            figure.file.clone(),
+            costs.transceiver_by_time[0],
+        )
+    };
+    let fitted = |each: f64| {
+        let body = [
+            cost("transceiver", "passthrough", each),
+            cost("transceiver", "transcoding", 20_000.0),
+        ];
+        source(
+            Kind::Capacity,
+            &format!(r#""carried": [], "costs": [{}]"#, body.join(",")),
+        )
+    };
+    // 500 by their time, 400 that kept to the limits.
+    let sources = vec![relay(), signaling(), calls(), fitted(2_000.0)];
+    assert_eq!(
+        found(&costs(sources)),
+        (400.0, "calls.json".to_owned(), false)
+    );
+    // 250 by their time: no core has more.
+    let sources = vec![relay(), signaling(), calls(), fitted(4_000.0)];
+    assert_eq!(
+        found(&costs(sources)),
+        (250.0, "capacity.json".to_owned(), true)
+    );
+    // That search met no limit.
+    let open = source(
+        Kind::Calls,
+        r#""capacity": [{"work": "passthrough", "calls": 400, "limit": null, "steps": []}]"#,
+    );
+    let sources = vec![relay(), signaling(), open, fitted(2_000.0)];
+    assert_eq!(
+        found(&costs(sources)),
+        (500.0, "capacity.json".to_owned(), true)
+    );
+    let text = Plan::of(
+        &assume("--users 1").expect("good"),
+        &costs(vec![relay(), signaling(), calls(), fitted(2_000.0)]),
+    )
+    .text();
+    assert!(
+        text.lines().any(
+            |line| line.contains("calls on a core of a transceiver, passed through")
+                && line.contains("calls.json")
+        ),
+        "{text}"
+    );
+}
+
+#[test]
 fn without_fitted_costs_those_of_a_transceiver_alone_do_and_the_plan_says_what_it_lacks() {
     let costs = costs(vec![relay(), signaling(), calls()]);
     assert_eq!(costs.transceiver_calls[1].value, 50.0);

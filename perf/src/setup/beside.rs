@@ -55,7 +55,7 @@ pub struct BesidePlan {
 pub fn measure(plan: &BesidePlan, mut tell: impl FnMut(&Pass)) -> io::Result<Beside> {
     let mut world = World::make()?;
     world.set(plan.round_trip, 0.0)?;
-    let (_model, stack) = world.server.within(|| serve(plan))?;
+    let (_model, mut stack) = world.server.within(|| serve(plan))?;
     let caller = CallerPlan {
         callee: Callee {
             desk: stack.signaling_desk(),
@@ -67,12 +67,33 @@ pub fn measure(plan: &BesidePlan, mut tell: impl FnMut(&Pass)) -> io::Result<Bes
         identity: Identity::new().map_err(io::Error::other)?,
         recording: Recording::new(Codec::Pcmu).map_err(io::Error::other)?,
     };
+    let passes = compare(&mut world, &stack, plan, &caller, &mut tell);
+    let failed = |passes: &Vec<[Pass; 2]>| passes.iter().flatten().any(Pass::has_failures);
+    if passes.as_ref().map_or(true, failed) {
+        stack.keep_logs();
+    }
+    Ok(Beside {
+        calls: plan.calls,
+        why: plan.why.clone(),
+        rtt_ms: 1e3 * plan.round_trip.as_secs_f64(),
+        passes: passes?,
+    })
+}
+
+/// Both ways, in alternating passes.
+fn compare(
+    world: &mut World,
+    stack: &Stack,
+    plan: &BesidePlan,
+    caller: &CallerPlan,
+    tell: &mut dyn FnMut(&Pass),
+) -> io::Result<Vec<[Pass; 2]>> {
     let mut passes = Vec::new();
     for number in 0..plan.passes {
         let mut one = |subject, way| -> io::Result<Pass> {
             let mut caller = caller.clone();
             caller.callee.way = way;
-            let pass = pass(&mut world, &stack, plan, subject, &caller)?;
+            let pass = pass(world, stack, plan, subject, &caller)?;
             tell(&pass);
             Ok(pass)
         };
@@ -88,12 +109,7 @@ pub fn measure(plan: &BesidePlan, mut tell: impl FnMut(&Pass)) -> io::Result<Bes
         };
         passes.push([relay, direct]);
     }
-    Ok(Beside {
-        calls: plan.calls,
-        why: plan.why.clone(),
-        rtt_ms: 1e3 * plan.round_trip.as_secs_f64(),
-        passes,
-    })
+    Ok(passes)
 }
 
 /// Programs before a model server that speaks, in the namespace of this thread.
@@ -157,9 +173,10 @@ fn pass(
         subject,
         set_up: Quantiles::of(times),
         failed,
-        load_failed: report.failed(),
+        load_failed: report.lost_calls(),
         busy: report.watched.iter().map(|one| one.busy).sum(),
         generator_busy: report.generator_busy,
+        generator_lost: report.generator_lost,
         // Nothing but the set-ups was on the line.
         late_us: world.late()?,
     })

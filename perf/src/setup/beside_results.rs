@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::results::{Quantiles, Subject};
 use super::targets::{RELAY_OVER_DIRECT, Target};
 use crate::call::comparison::left_out;
+use crate::call::tolerance::GENERATOR_BUSY;
 use crate::impair::Late;
 use crate::report::median;
 
 /// Set-ups on a line, while other calls are up.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Beside {
     /// Calls of G.711 that were up.
     pub calls: u32,
@@ -25,7 +26,7 @@ pub struct Beside {
 }
 
 /// One way in one pass.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pass {
     /// By the relay, or past it.
     pub subject: Subject,
@@ -33,21 +34,49 @@ pub struct Pass {
     pub set_up: Option<Quantiles>,
     /// Set-ups that failed, by what happened.
     pub failed: BTreeMap<String, u32>,
-    /// Calls that failed of those that should be up.
+    /// Calls that failed of those that should be up, or heard nothing.
     pub load_failed: u64,
     /// The share of their processor that the programs used.
     pub busy: f64,
     /// The share of its processor that the thread of the calls that are up used.
     pub generator_busy: f64,
+    /// Packets that its own sockets lost.
+    #[serde(default)]
+    pub generator_lost: u64,
     /// How much later than due the line sent set-ups' frames on, in microseconds: what of a set-up is this program's fault.
     pub late_us: Late,
 }
 
 impl Pass {
-    /// What it found; nothing when calls failed, which leaves more of the machine to the others.
-    fn found(&self) -> Option<Quantiles> {
+    /// What it found; or why it does not count. Calls that fail leave more of the machine to the others, and a generator that does not keep up is what was measured
+    /// then: see [`Tolerance::beyond`](crate::call::tolerance::Tolerance::beyond), which has the same limits.
+    fn found(&self) -> Result<Quantiles, String> {
+        let name = self.subject.name();
+        let failed: u32 = self.failed.values().sum();
+        if failed > 0 {
+            return Err(format!("{name}: {failed} set-ups failed"));
+        }
+        if self.load_failed > 0 {
+            let lost = self.load_failed;
+            return Err(format!(
+                "{name}: {lost} of the calls that should be up failed or heard nothing"
+            ));
+        }
+        if self.generator_lost > 0 || self.generator_busy > GENERATOR_BUSY {
+            return Err(format!(
+                "{name}: the generator was the limit, {:.0} % busy, {} packets lost by its own sockets",
+                100.0 * self.generator_busy,
+                self.generator_lost
+            ));
+        }
         self.set_up
-            .filter(|_| self.failed.is_empty() && self.load_failed == 0)
+            .ok_or_else(|| format!("{name}: no set-up was placed"))
+    }
+
+    /// Whether calls failed in it, of either kind.
+    #[must_use]
+    pub fn has_failures(&self) -> bool {
+        self.load_failed > 0 || !self.failed.is_empty()
     }
 }
 
@@ -57,7 +86,7 @@ impl fmt::Display for Pass {
         write!(
             f,
             "{:<10}{:>5} set-ups, until DTLS {:.1} / {:.1} ms (p50 / p99), {} failed; of the calls that are up {}; programs {:.0} %, generator {:.0} % \
-             of a processor; line late by {:.0} / {:.0} µs",
+             of a processor, {} packets lost by its own sockets; line late by {:.0} / {:.0} µs",
             self.subject.name(),
             times.count,
             times.p50,
@@ -66,6 +95,7 @@ impl fmt::Display for Pass {
             self.load_failed,
             100.0 * self.busy,
             100.0 * self.generator_busy,
+            self.generator_lost,
             self.late_us.p50,
             self.late_us.p99
         )
@@ -73,12 +103,22 @@ impl fmt::Display for Pass {
 }
 
 impl Beside {
+    /// Why passes do not count that do not: for each, what either way says.
+    #[must_use]
+    pub fn uncounted(&self) -> Vec<String> {
+        let why = |ways: &[Pass; 2]| {
+            let why: Vec<String> = ways.iter().filter_map(|way| way.found().err()).collect();
+            (!why.is_empty()).then(|| why.join(", "))
+        };
+        self.passes.iter().filter_map(why).collect()
+    }
+
     /// What is asked: by the relay against past it, of the medians over the passes; nothing when no pass counts.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
-        let found = |[relay, direct]: &[Pass; 2]| Some((relay.found()?, direct.found()?));
+        let found = |[relay, direct]: &[Pass; 2]| Some((relay.found().ok()?, direct.found().ok()?));
         let pairs: Vec<_> = self.passes.iter().filter_map(found).collect();
-        let left_out = left_out(self.passes.len() - pairs.len());
+        let left_out = left_out(&self.uncounted());
         let target = |name: &str, what: &str, of: fn(&Quantiles) -> f64| {
             let relay = median(pairs.iter().map(|(relay, _)| of(relay)).collect())?;
             let direct = median(pairs.iter().map(|(_, direct)| of(direct)).collect())?;
@@ -125,6 +165,7 @@ pub(super) mod tests {
             load_failed,
             busy: 0.62,
             generator_busy: 0.4,
+            generator_lost: 0,
             late_us: Late::default(),
         }
     }
@@ -163,12 +204,26 @@ pub(super) mod tests {
         for part in [
             "with 290 calls of G.711 up (half of 580)",
             "63.0 ms by the relay, 60.0 ms past it",
-            "medians of 3 of 4 passes; 1 pass, in which calls failed, is left out",
+            "medians of 3 of 4 passes; 1 pass is left out (direct: 1 of the calls that should be up failed or heard nothing)",
         ] {
             assert!(median.how.contains(part), "{}", median.how);
         }
         let missed = beside(&[(63.1, 60.0, 0)]).targets();
         assert_eq!((missed[0].met, missed[1].met), (false, true));
+    }
+
+    #[test]
+    fn a_pass_that_its_generator_limited_is_left_out_and_said() {
+        for (busy, lost, counts) in [(0.95, 0, true), (0.96, 0, false), (0.4, 1, false)] {
+            let mut found = beside(&[(60.0, 60.0, 0), (70.0, 60.0, 0)]);
+            found.passes[1][0].generator_busy = busy;
+            found.passes[1][0].generator_lost = lost;
+            let target = &found.targets()[0];
+            assert_eq!(target.met, !counts, "{target:?}");
+            let words = "1 pass is left out (relay: the generator was the limit";
+            assert_eq!(target.how.contains(words), !counts, "{target:?}");
+            assert!(!target.how.contains("failed"), "{target:?}");
+        }
     }
 
     #[test]

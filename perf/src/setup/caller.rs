@@ -91,8 +91,9 @@ impl Caller {
         });
         self.send(&mut out)?;
         self.air.leave(self.calls);
-        // Elsewhere the end of DTLS is the end of a call, and the next POST finds the connection as it was.
-        if let Desk::Janus { .. } = self.plan.callee.desk {
+        // Elsewhere the end of DTLS is the end of a call, and the next POST finds the connection as it was. A call that did not come so far has no such end, and
+        // the server would hold it beside those that follow.
+        if begun.is_err() || matches!(self.plan.callee.desk, Desk::Janus { .. }) {
             self.placer.hang_up(answered.name);
         }
         begun.map(|()| opening.sample(begin))
@@ -103,9 +104,12 @@ impl Caller {
         self.placer.place(self.calls, offer);
         loop {
             while let Some(placed) = self.placer.take() {
-                // A call that was given up may still be answered.
                 if placed.client == self.calls {
                     return placed.result.map_err(|error| error.to_string());
+                }
+                // A call that was given up may still be answered.
+                if let Ok(late) = placed.result {
+                    self.placer.hang_up(late.name);
                 }
             }
             let wait = until.saturating_duration_since(Instant::now());

@@ -1,11 +1,13 @@
 //! The straight line through what a phase takes on lines of several lengths.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::call::cost::Line;
 
 /// What a phase takes: so many round trips, and a time that no line changes.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Fit {
     /// The slope: milliseconds per millisecond of round-trip time.
     pub round_trips: f64,
@@ -26,6 +28,21 @@ impl Fit {
             fixed_ms: line.fixed,
             worst_ms: off.fold(0.0, f64::max),
         })
+    }
+}
+
+impl fmt::Display for Fit {
+    /// Waits for the far end, and what else there is, which is computing; with how far the line is from what was measured.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, fixed) = match self.fixed_ms < 0.0 {
+            true => ('−', -self.fixed_ms),
+            false => ('+', self.fixed_ms),
+        };
+        write!(
+            f,
+            "{:.2} round trips {sign} {fixed:.1} ms, to within {:.1} ms",
+            self.round_trips, self.worst_ms
+        )
     }
 }
 
@@ -51,6 +68,10 @@ mod tests {
         let fit = Fit::through(&points).expect("a line");
         assert!((fit.round_trips - 2.2).abs() < 1e-9, "{fit:?}");
         assert!((fit.worst_ms - 1.6).abs() < 1e-9, "{fit:?}");
+        assert_eq!(
+            fit.to_string(),
+            "2.20 round trips − 0.8 ms, to within 1.6 ms"
+        );
     }
 
     #[test]

@@ -12,13 +12,14 @@
 //!
 //! Last, set-ups by the relay and past it are compared on one line while other calls are up.
 //!
-//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`], [`beside_results`], [`targets`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`],
+//! Pure: [`fit`], [`opening`] (a client, sans-IO), [`results`], [`beside_results`], [`kept`], [`targets`]. Acting: [`world`], [`subject`], [`caller`], [`ladder`],
 //! [`beside`].
 
 pub mod beside;
 pub mod beside_results;
 pub mod caller;
 pub mod fit;
+pub mod kept;
 pub mod ladder;
 pub mod opening;
 pub mod results;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::beside_results::Beside;
 use super::fit::Fit;
@@ -11,7 +11,7 @@ use crate::call::embedded_echo::BETWEEN_PACKETS;
 use crate::measured::Measured;
 
 /// Who is called, and which way.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
     /// Firsthop, through the relay.
@@ -38,7 +38,7 @@ impl Subject {
 }
 
 /// The HTTP connection that the POST goes by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Connection {
     /// It was used before.
@@ -48,7 +48,7 @@ pub enum Connection {
 }
 
 /// The data channel of an offer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
     /// There is none.
@@ -60,7 +60,7 @@ pub enum Channel {
 }
 
 /// What a kind of call is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Case {
     /// Who is called.
     pub subject: Subject,
@@ -88,7 +88,7 @@ impl Case {
 }
 
 /// What a call comes to, in this order; each is counted from the POST.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The answer is there.
@@ -118,7 +118,7 @@ impl Phase {
 }
 
 /// How long something took, over many calls, in milliseconds.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Half took less.
     pub p50: f64,
@@ -184,7 +184,7 @@ pub struct Climbed {
 }
 
 /// Calls of one kind on one line, summed up.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rung {
     /// What kind.
     #[serde(flatten)]
@@ -202,7 +202,7 @@ pub struct Rung {
 }
 
 /// The round trips of one phase, from medians on lines without loss.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RoundTrips {
     /// Of what kind of call.
     #[serde(flatten)]
@@ -215,7 +215,7 @@ pub struct RoundTrips {
 }
 
 /// How long a subject's echo holds what it hears.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EchoDelay {
     /// Whose echo.
     pub subject: Subject,
@@ -227,8 +227,11 @@ pub struct EchoDelay {
     pub subtracted_ms: f64,
 }
 
+/// What begins the line that says why there is nothing of set-ups beside calls that are up.
+pub const BESIDE_MISSING: &str = "set-up beside calls that are up";
+
 /// Everything that was measured.
-#[derive(Clone, Default, Debug, Serialize)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct SetupResults {
     /// Where, of what and when.
     #[serde(flatten)]
@@ -275,8 +278,9 @@ impl SetupResults {
     pub fn with(mut self, beside: Beside) -> Self {
         let targets = beside.targets();
         if targets.is_empty() {
-            let missing = "set-up beside calls that are up: calls failed in every pass";
-            self.missing.push(missing.to_owned());
+            let why = beside.uncounted().join("; ");
+            let missing = format!("{BESIDE_MISSING}: no pass counts: {why}");
+            self.missing.push(missing);
         }
         self.targets.extend(targets);
         self.beside = Some(beside);
@@ -365,7 +369,7 @@ fn rung(climbed: &Climbed, echoes: &[EchoDelay]) -> Rung {
     }
 }
 
-fn round_trips(rungs: &[Rung]) -> Vec<RoundTrips> {
+pub(super) fn round_trips(rungs: &[Rung]) -> Vec<RoundTrips> {
     let mut medians: BTreeMap<(Case, Phase), Vec<(f64, f64)>> = BTreeMap::new();
     for rung in rungs.iter().filter(|rung| rung.loss == 0.0) {
         for (phase, times) in &rung.phases {

@@ -86,6 +86,11 @@ impl Subjects {
         })
     }
 
+    /// Leaves the logs of Firsthop's programs where they are when these end.
+    pub fn keep_logs(&mut self) {
+        self.stack.keep_logs();
+    }
+
     /// How a subject is called; nothing when it does not run.
     #[must_use]
     pub fn callee(&self, subject: Subject) -> Option<Callee> {

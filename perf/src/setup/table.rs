@@ -110,6 +110,9 @@ impl SetupResults {
                 target.must,
                 if target.met { "met" } else { "missed" }
             )?;
+            if !target.how.is_empty() {
+                writeln!(out, "    {}", target.how)?;
+            }
         }
         for missing in &self.missing {
             writeln!(out, "not measured: {missing}")?;
@@ -164,6 +167,10 @@ mod tests {
         assert!(rung.contains("909 / 909"), "{table}");
         assert!(table.contains("2 failed: no audio"), "{table}");
         assert!(table.contains("4.50 (+9)"), "{table}");
+        assert!(
+            table.contains("4.50 round trips + 9.0 ms, to within 0.0 ms"),
+            "{table}"
+        );
         assert!(table.contains("relay 64, 60 ms"), "{table}");
         assert!(table.contains("missed"), "{table}");
         assert!(table.contains("not measured: Janus"), "{table}");

@@ -1,6 +1,6 @@
 //! What is asked of Firsthop's set-up, held against what a ladder found. Pure.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::results::{Case, Channel, Connection, Phase, RoundTrips, Rung, Subject};
 
@@ -17,7 +17,7 @@ pub const RELAY_OVER_DIRECT: f64 = 1.05;
 pub const TARGET_RTT_MS: f64 = 20.0;
 
 /// Something that was asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// What.
     pub name: String,
@@ -28,7 +28,7 @@ pub struct Target {
     /// Whether it is. The page says the same of `found` and `must`.
     pub met: bool,
     /// What each side did, where the name does not say it all.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
 }
 
@@ -68,14 +68,22 @@ pub(super) fn targets(rungs: &[Rung], round_trips: &[RoundTrips]) -> Vec<Target>
             Channel::Snap => ("channel, SNAP", ROUND_TRIPS),
         };
         let name = format!("round trips from POST to first audio back, {words}");
-        targets.push(Target::new(name, found.fit.round_trips, must));
+        let how = format!(
+            "waits for the far end, apart from what both ends compute: {}. That is the straight line through the medians on lines of all lengths without loss: its \
+             slope, its foot, and how far the worst median is from it",
+            found.fit
+        );
+        targets.push(Target::new(name, found.fit.round_trips, must).how(how));
         let on_target = rungs.iter().find(|rung| {
             rung.case == found.case && rung.loss == 0.0 && rung.rtt_ms == TARGET_RTT_MS
         });
         if let Some(audio) = on_target.and_then(|rung| rung.phases.get(&Phase::Audio)) {
-            // With all that programs and processors take.
             let name = format!("the same on a line of {TARGET_RTT_MS:.0} ms, in all, {words}");
-            targets.push(Target::new(name, audio.p50 / TARGET_RTT_MS, must));
+            let how = format!(
+                "the median time of {:.1} ms over the line's round-trip time of {TARGET_RTT_MS:.0} ms: what both ends compute counts as round trips here",
+                audio.p50
+            );
+            targets.push(Target::new(name, audio.p50 / TARGET_RTT_MS, must).how(how));
         }
     }
     for rung in rungs.iter().filter(|rung| rung.loss == 0.0) {
@@ -135,6 +143,20 @@ mod tests {
         // Of 3.9 round trips nothing is amiss; with 9 ms on top, on a line of 20 ms, they are 4.35.
         assert_eq!(met(3.0, 3.9), [true, false, true, true, true]);
         assert!(!met(3.0, 4.02)[0]);
+    }
+
+    #[test]
+    fn waits_are_told_from_computing() {
+        let climbed = ladder(Subject::Relay, Channel::Without, 3.0, 3.9);
+        let results = SetupResults::of(Measured::default(), true, &climbed, Vec::new());
+        let [waits, in_all] = &results.targets[..] else {
+            panic!("{:?}", results.targets);
+        };
+        assert!((waits.found - 3.9).abs() < 1e-9, "{waits:?}");
+        let words = "3.90 round trips + 9.0 ms, to within 0.0 ms";
+        assert!(waits.how.contains(words), "{waits:?}");
+        assert!((in_all.found - 4.35).abs() < 1e-9, "{in_all:?}");
+        assert!(in_all.how.contains("median time of 87.0 ms"), "{in_all:?}");
     }
 
     #[test]

@@ -90,6 +90,16 @@ def test_each_measurement_leaves_a_file_that_says_what_was_measured(results: Pat
 
 
 @pytest.mark.timeout(1_500)
+def test_set_ups_beside_calls_were_placed_by_the_relay_and_past_it(results: Path) -> None:
+    passes = json.loads((results / "setup.json").read_text())["beside"]["passes"]
+    assert [[way["subject"] for way in both] for both in passes] == [["relay", "direct"]]
+    for way in passes[0]:
+        assert way["set_up"], f"no set-up came about: {way}"
+        assert way["set_up"]["count"] > 0
+        assert 0 < way["set_up"]["p50"] <= way["set_up"]["p99"]
+
+
+@pytest.mark.timeout(1_500)
 def test_the_page_shows_all_of_it_and_needs_nothing_else(results: Path) -> None:
     page = Page((results / "report.html").read_text())
     sections = [attributes.get("id") for attributes in page.attributes("section")]

@@ -241,6 +241,10 @@ class World(Launcher):
         """A scrape of a relay."""
         return metrics.scrape(self.topology[name], RELAY_ADMIN)
 
+    def flows(self, name: str) -> int:
+        """How many flows a relay has."""
+        return int(self.relay_metrics(name).total("firsthop_relay_flows"))
+
     def transceiver_metrics(self, name: str) -> Metrics:
         """A scrape of a transceiver."""
         host = self.topology[name]

@@ -1,0 +1,126 @@
+//! Calls that never connect are hung up over HTTP: no goodbye of theirs reaches a server, which would hold their sessions meanwhile.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use firsthop_perf::call::air::Way;
+use firsthop_perf::call::identity::Identity;
+use firsthop_perf::call::load::{self, Ending, LoadPlan};
+use firsthop_perf::call::manner::Manner;
+use firsthop_perf::call::placing::Desk;
+use firsthop_perf::call::recording::Codec;
+use str0m::change::SdpOffer;
+use str0m::{Candidate, RtcConfig};
+
+/// Nobody is there.
+const NOWHERE: &str = "127.2.0.1:9";
+
+/// A server that answers every offer, and is nowhere to be reached by media. Tells of each call that is hung up.
+fn server() -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (tell, told) = mpsc::channel();
+    let (identity, answered) = (Identity::new().expect("an identity"), Arc::default());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (tell, identity, answered) =
+                (tell.clone(), identity.clone(), Arc::clone(&answered));
+            std::thread::spawn(move || serve(stream, &identity, &answered, &tell));
+        }
+    });
+    (url, told)
+}
+
+fn serve(stream: TcpStream, identity: &Identity, answered: &AtomicU32, tell: &Sender<String>) {
+    let mut writer = stream.try_clone().expect("a stream");
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut request, mut length) = (String::new(), 0);
+        if reader.read_line(&mut request).is_ok_and(|read| read == 0) {
+            return;
+        }
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("a head");
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().expect("a length");
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).expect("a body");
+        let path = request.split(' ').nth(1).expect("a path");
+        let said = if path.ends_with("/hangup") {
+            // The test may have seen enough.
+            let _ = tell.send(path.to_owned());
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()
+        } else {
+            let number = answered.fetch_add(1, Relaxed);
+            let answer = answer(identity, &String::from_utf8(body).expect("text"));
+            format!(
+                "HTTP/1.1 201 Created\r\nlocation: /calls/{number}\r\ncontent-length: {}\r\n\r\n{answer}",
+                answer.len()
+            )
+        };
+        writer.write_all(said.as_bytes()).expect("answered");
+    }
+}
+
+fn answer(identity: &Identity, offer: &str) -> String {
+    let mut rtc = RtcConfig::new()
+        .set_crypto_provider(identity.provider())
+        .set_dtls_cert(identity.certificate())
+        .build(Instant::now());
+    let nowhere = NOWHERE.parse().expect("an address");
+    rtc.add_local_candidate(Candidate::host(nowhere, "udp").expect("a candidate"));
+    let offer = SdpOffer::from_sdp_string(offer).expect("an offer");
+    let answer = rtc.sdp_api().accept_offer(offer).expect("an answer");
+    answer.to_sdp_string()
+}
+
+#[test]
+fn calls_that_never_connect_are_hung_up_unless_they_vanish() {
+    let both = &["/calls/0/hangup", "/calls/1/hangup"][..];
+    // Before the client gives up by itself, or long after.
+    for (ending, seconds, expected) in [
+        (Ending::Close, 2, both),
+        (Ending::HangUp, 2, both),
+        (Ending::Close, 12, both),
+        (Ending::Vanish, 12, &[]),
+    ] {
+        let (url, told) = server();
+        let mut plan = LoadPlan {
+            desk: Desk::Signaling {
+                url,
+                key: "any".to_owned(),
+            },
+            way: Way::Relay,
+            calls: 2,
+            ramp: 10.0,
+            hold: Duration::from_secs(seconds),
+            settle: Duration::ZERO,
+            codec: Codec::Pcmu,
+            silent: false,
+            ending,
+            threads: 1,
+            watch: Vec::new(),
+            manner: Manner::default(),
+        };
+        plan.manner.echo = None;
+        let report = load::run(&plan, &Arc::default()).expect("a load");
+        assert_eq!((report.answered, report.connected), (2, 0), "{report}");
+        assert_eq!(report.failed(), 2, "{report}");
+        // What was asked is done when the load is over.
+        let mut hung_up: Vec<String> = told.try_iter().collect();
+        hung_up.sort();
+        assert_eq!(hung_up, expected, "{ending:?}: {report}");
+    }
+}
