@@ -83,6 +83,10 @@ def model(stack: Stack, tmp_path: Path, told: Samples) -> Iterator[Model]:
 
 INTERRUPTIONS = 3
 
+#: How long after the model's event the last packet of what it interrupts may leave, and may come after the client is
+#: told of it, in seconds.
+LATEST = 0.060
+
 #: After sound that was cut comes silence. The encoder needs so many frames, the fade among them, until nothing is left
 #: of the sound.
 SETTLING = 5
@@ -183,7 +187,9 @@ def test_an_interruption_is_heard_at_once_and_the_model_is_told_what_was_said(
     spoke = [time for time, _ in model.events("out", "input_audio_buffer.speech_started")]
     truncates = [event for _, event in model.events("in", "conversation.item.truncate")]
     assert len(truncates) == INTERRUPTIONS
-    paced = []
+    heard = call.times_of("input_audio_buffer.speech_started")
+    assert len(heard) == len(spoke), "the client is told of whatever interrupts"
+    paced, received = [], []
     for nth in range(INTERRUPTIONS):
         item = [packet for packet in downlink if began[nth] <= packet.time < began[nth + 1]]
         told_ms = truncates[nth]["audio_end_ms"]
@@ -191,14 +197,17 @@ def test_an_interruption_is_heard_at_once_and_the_model_is_told_what_was_said(
         said = before_the_silence(item)
         if not said:
             continue
-        late = said[-1].time - spoke[nth + 1]
+        # Of what the client has: the kernel's time of the packet, and its own of the event.
+        received.append(said[-1].time - heard[nth + 1])
         paced.append(pace(said) - spoke[nth + 1])
         sent_ms = 20 * (said[-1].rtp_sequence() - item[0].rtp_sequence() + 1)
-        print(f"last packet {1000 * late:.1f} ms after the event, {1000 * paced[-1]:.1f} by its place", end="; ")
+        print(f"last packet {1000 * received[-1]:.1f} ms after the client is told", end=", ")
+        print(f"{1000 * paced[-1]:.1f} after the model's event by its place", end="; ")
         print(f"truncated at {told_ms} ms, sent {sent_ms} ms")
         assert abs(told_ms - sent_ms) <= 40
     assert paced, "an interruption is to be seen"
-    assert max(paced) <= 0.060
+    assert max(received) <= LATEST
+    assert max(paced) <= LATEST
 
 
 @pytest.mark.parametrize(("codec", "payload_type", "passed"), [("audio/PCMU", 0, "pcmu"), ("audio/PCMA", 8, None)])

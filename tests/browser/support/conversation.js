@@ -16,7 +16,7 @@ import { until } from './until.js';
 /** A client that has been gone for longer would have been lost: more than twice a consent's life (RFC 7675: 30 seconds). */
 const HELD_SECONDS = 72;
 
-/** How long after the model's event the last packet of what it interrupts may come, in milliseconds. */
+/** How long after the model's event the last packet of what it interrupts may come, in milliseconds; so too after the client was told of it. */
 const LATEST = 60;
 
 /** By how much the model may be told another time than was sent, in milliseconds. */
@@ -75,7 +75,7 @@ export function conversation(launch, open) {
     const cut = () => count('output_audio_buffer.cleared');
     const held = () => Date.now() - began > 1000 * HELD_SECONDS && cut() >= 5 && cut() === count('output_audio_buffer.started');
     await until(`the call has lasted ${HELD_SECONDS} s`, held, 2 * HELD_SECONDS, account);
-    const packets = await page.evaluate(() => globalThis.packets);
+    const { packets, told } = await page.evaluate(() => ({ packets: globalThis.packets, told: globalThis.told }));
     const turns = await page.evaluate(() => globalThis.turns.filter((turn) => turn.startsWith('connection')));
     assert.deepEqual(turns, ['connection connecting', 'connection connected']);
     assert(!said.includes('response.output_audio.delta'), 'audio goes by the track');
@@ -92,12 +92,12 @@ export function conversation(launch, open) {
     t.diagnostic(`likeness of the answer's seconds to what is heard: ${alike.map((one) => one.toFixed(2))}`);
     assert(Math.max(...alike) > ALIKE && Math.min(...alike) > ALIKE / 2);
 
-    judge(t, model, answers);
+    judge(t, model, answers, told);
   });
 }
 
-/** Each answer was interrupted: at once, and the model knows how much of it was sent. */
-function judge(t, model, answers) {
+/** Each answer was interrupted: at once, by the model's clock and by the client's, and the model knows how much of it was sent. */
+function judge(t, model, answers, told) {
   const truncated = model.events('in', 'conversation.item.truncate');
   assert.equal(new Set(truncated.map(({ event }) => event.item_id)).size, answers.length, 'each item is cut once');
   assert.equal(truncated.length, answers.length);
@@ -105,15 +105,18 @@ function judge(t, model, answers) {
   const found = [];
   for (const [n, answer] of answers.entries()) {
     const cause = spoke.findLast(({ wall }) => wall <= truncated[n].wall);
-    const one = interruption(answer, 1000 * cause.wall);
+    const heard = told.find(({ id }) => id === cause.event.event_id);
+    assert(heard, 'the client is told of what interrupts');
+    const one = interruption(answer, { event: 1000 * cause.wall, told: heard.at });
     if (one) found.push({ ...one, told: truncated[n].event.audio_end_ms });
   }
   const list = (pick) => found.map((one) => pick(one).toFixed(0)).join(' ');
-  t.diagnostic(`milliseconds from the model's event to the last packet of what it interrupts, as it arrived: ${list((one) => one.arrived)}`);
-  t.diagnostic(`the same by the packet's place among those that were sent: ${list((one) => one.paced)}`);
+  t.diagnostic(`milliseconds from the model's event to the last packet of what it interrupts, as the client has both: ${list((one) => one.received)}`);
+  t.diagnostic(`the same from where the event left, by the packet's place among those that were sent: ${list((one) => one.paced)}`);
   t.diagnostic(`milliseconds that the model was told of too much: ${list((one) => one.told - one.sent)}`);
   // A machine so busy that the silence itself was left out hides an interruption.
   assert(found.length >= answers.length / 2, `${found.length} of ${answers.length} interruptions are to be seen`);
-  assert(found.every((one) => one.paced <= LATEST), 'the last packet comes too late');
+  assert(found.every((one) => one.received <= LATEST), 'the last packet is received too late');
+  assert(found.every((one) => one.paced <= LATEST), 'the last packet is sent too late');
   assert(found.every((one) => Math.abs(one.told - one.sent) <= INEXACT), 'the model is told another time than was sent');
 }
