@@ -59,8 +59,9 @@ export function conversation(launch, open) {
     page.on('pageerror', (error) => errors.push(`not caught: ${error.message}`));
     const account = () => JSON.stringify({ said, errors });
     const count = (type) => said.filter((one) => one === type).length;
-    const began = Date.now();
     await page.goto(site.url);
+    await until('the call is live', async () => count('session.created') > 0 && (await connected(page)), 40, account);
+    const began = Date.now();
 
     await until('the tool has run', () => said.includes('tool weather sunny'), 40, account);
     await until('the answer begins', () => count('output_audio_buffer.started') >= 1, 40, account);
@@ -94,6 +95,11 @@ export function conversation(launch, open) {
 
     judge(t, model, answers, told);
   });
+}
+
+/** Whether the page's call has connected. */
+function connected(page) {
+  return page.evaluate(() => globalThis.turns.includes('connection connected'));
 }
 
 /** Each answer was interrupted: at once, by the model's clock and by the client's, and the model knows how much of it was sent. */
