@@ -362,3 +362,39 @@ def test_an_application_has_its_own_server_and_a_change_of_its_file_is_taken(
     second = caller(samples=sentence)
     second.call()
     assert second.wait_for_event("session.updated", 10)["session"]["instructions"] == "And then."
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "target"),
+    [
+        ("/openai/v1/realtime", 'model = "voice-1"\n', "/openai/v1/realtime?model=voice-1"),
+        # Its preview's.
+        ("/openai/realtime?api-version=2025-04-01-preview&deployment=voice-1", "", None),
+    ],
+)
+def test_an_application_of_azure_shows_its_key_in_azures_header_and_in_no_other(
+    stack: Stack,
+    caller: Callable[..., Caller],
+    model: Model,
+    tmp_path: Path,
+    url: str,
+    settings: str,
+    target: str | None,
+) -> None:
+    model.start("--azure")
+    apps = tmp_path / "apps.toml"
+    table = f'[app.default]\nbackend = "realtime"\nurl = "ws://127.0.0.1:{PORT}{url}"\n'
+    apps.write_text(f'{table}auth = "api-key"\nkey_file = "model-key"\n{settings}')
+    for name in ("backend-url", "backend-key-file"):
+        del stack.transceiver_settings[name]
+    stack.transceiver_settings |= {"backend": "echo", "apps": str(apps)}
+    stack.start()
+    call = caller()
+    call.call()
+    (opened,) = [event for _, event in model.events("connection", "opened")]
+    assert opened["target"] == (target or url)
+    headers = opened["headers"]
+    assert headers["api-key"] == KEY
+    assert headers["host"] == f"127.0.0.1:{PORT}"
+    assert "authorization" not in headers
+    assert [name for name, value in headers.items() if KEY in value] == ["api-key"]
