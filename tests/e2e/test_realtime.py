@@ -398,3 +398,40 @@ def test_an_application_of_azure_shows_its_key_in_azures_header_and_in_no_other(
     assert headers["host"] == f"127.0.0.1:{PORT}"
     assert "authorization" not in headers
     assert [name for name, value in headers.items() if KEY in value] == ["api-key"]
+
+
+def test_a_client_that_was_gone_finds_the_same_connection_to_the_model_and_what_the_model_knew(
+    stack: Stack, caller: Callable[..., Caller], sentence: Samples, model: Model
+) -> None:
+    model.start()
+    stack.start()
+
+    def has(state: str) -> bool:
+        return stack.transceiver_metrics().total("firsthop_transceiver_sessions", state=state) == 1
+
+    call = caller(samples=sentence)
+    call.call()
+    began = call.wait_for_event("session.created", 10)["session"]
+    call.send({"type": "session.update", "session": {"type": "realtime", "instructions": "Be brief."}})
+    call.wait_for_event("session.updated", 10)
+    call.speak()
+    call.wait_for_event("output_audio_buffer.stopped", 40)
+
+    stack.bed.cut_client()
+    until("the client is missed", lambda: has("interrupted"), 30)
+    assert call.states[-1] == "connected", "it has not given up either"
+    stack.bed.mend_client()
+    until("the client is back", lambda: has("live"), 15)
+
+    call.send({"type": "session.update", "session": {"type": "realtime", "voice": "cedar"}})
+    known = call.wait_for_event("session.updated", 10, nth=2)["session"]
+    assert (known["id"], known["instructions"]) == (began["id"], "Be brief.")
+    call.speak()
+    call.wait_for_event("output_audio_buffer.stopped", 40, nth=2)
+    assert len(model.events("out", "input_audio_buffer.committed")) == 2
+    assert len(model.events("connection", "opened")) == 1, "one connection from first to last"
+    assert model.events("connection", "ended") == []
+    assert call.event_types().count("session.created") == 1
+    assert "error" not in call.event_types()
+    assert stack.sessions_created() == 1
+    assert stack.transceiver_metrics().total("firsthop_transceiver_backend_reconnects_total") == 0
