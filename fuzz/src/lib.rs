@@ -3,6 +3,7 @@
 //! Each program in `targets/` feeds one parser of bytes from the network with what libFuzzer makes of its seeds, and checks what must hold
 //! beside "no panic". `scripts/fuzz` builds and runs them.
 
+mod caller;
 mod stage;
 
 use std::sync::LazyLock;
@@ -10,6 +11,7 @@ use std::sync::LazyLock;
 use firsthop_shared::keyring::{ApiKeyring, DataKeyring, Masters};
 use serde_json::Value;
 
+pub use caller::Caller;
 pub use stage::Stage;
 
 /// The master secrets of the golden vectors (`shared/vectors/keys.json`), so that the vectors are seeds that open.

@@ -12,4 +12,4 @@ async function open(browser, { rounds }) {
   return page;
 }
 
-suite('a model server and Firefox', { timeout: 240_000 }, () => conversation(launchFirefox, open));
+suite('a model server and Firefox', { timeout: 300_000 }, () => conversation(launchFirefox, open));

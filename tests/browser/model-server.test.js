@@ -12,4 +12,4 @@ async function open(browser) {
   return context.newPage();
 }
 
-suite('a model server and Chromium', { timeout: 240_000 }, () => conversation(({ file }) => launchChromium(file), open));
+suite('a model server and Chromium', { timeout: 300_000 }, () => conversation(({ file }) => launchChromium(file), open));

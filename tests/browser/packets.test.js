@@ -32,14 +32,15 @@ test('a run ends where time was left out', () => {
 test('an interruption is judged by the silence after it, late packets by their place', () => {
   const cut = sent([...ITEM, ...TAIL]);
   const last = 1_000 + 20 * (ITEM.length - 1);
-  assert.deepEqual(interruption(cut, last - 15), { sent: 1_000, arrived: 15, paced: 15 });
+  assert.deepEqual(interruption(cut, { event: last - 15, told: last - 5 }), { sent: 1_000, received: 5, paced: 15 });
   for (const packet of cut.slice(3)) packet.at += 70;
-  assert.deepEqual(interruption(cut, last - 15), { sent: 1_000, arrived: 85, paced: 15 });
-  // Whoever goes on to talk is found out.
+  assert.deepEqual(interruption(cut, { event: last - 15, told: last + 65 }), { sent: 1_000, received: 5, paced: 15 });
+  // Whoever goes on to talk is found out, by either.
   const on = sent([...ITEM, ...ITEM, ...TAIL]);
-  assert.equal(interruption(on, last).paced, 1_000);
+  const { received, paced } = interruption(on, { event: last, told: last });
+  assert.deepEqual([received, paced], [1_000, 1_000]);
 });
 
 test('without silence nothing is judged', () => {
-  assert.equal(interruption(sent(ITEM), 1_000), null);
+  assert.equal(interruption(sent(ITEM), { event: 1_000, told: 1_000 }), null);
 });

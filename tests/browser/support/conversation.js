@@ -1,5 +1,5 @@
-// A long conversation with a model server by OpenAI's SDK, in whatever browser: a tool is called, the user interrupts, again and again, and
-// it goes on. What a person would hear of it is judged by the packets that the browser receives.
+// Conversations with a model server by OpenAI's SDK, in whatever browser: a tool is called, the user interrupts, again and again, by voice
+// and by the SDK's own call, and it goes on. What a person would hear of it is judged by the packets that the browser receives.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,11 +16,14 @@ import { until } from './until.js';
 /** A client that has been gone for longer would have been lost: more than twice a consent's life (RFC 7675: 30 seconds). */
 const HELD_SECONDS = 72;
 
-/** How long after the model's event the last packet of what it interrupts may come, in milliseconds. */
+/** How long after the model's event the last packet of what it interrupts may come, in milliseconds; so too after the client was told of it. */
 const LATEST = 60;
 
 /** By how much the model may be told another time than was sent, in milliseconds. */
 const INEXACT = 40;
+
+/** How often the SDK's own call interrupts: one is to be seen at least. */
+const BY_CALL = 2;
 
 /** As in chromium.test.js. */
 const ALIKE = 0.6;
@@ -52,15 +55,8 @@ export function conversation(launch, open) {
 
   test("OpenAI's Agents SDK runs a tool call, is interrupted and goes on, for more than 70 seconds", async (t) => {
     const model = here.behind;
-    const site = await serve(await sdkPage(AGENT, TELL_OF_TOOLS), MODULES);
-    const page = await open(here.browser, here.spoken);
-    const [said, errors] = [[], []];
-    page.on('console', (message) => (message.type() === 'error' ? errors : said).push(message.text()));
-    page.on('pageerror', (error) => errors.push(`not caught: ${error.message}`));
-    const account = () => JSON.stringify({ said, errors });
-    const count = (type) => said.filter((one) => one === type).length;
+    const { site, page, said, errors, count, account } = await place(here, open, AGENT, TELL_OF_TOOLS);
     const began = Date.now();
-    await page.goto(site.url);
 
     await until('the tool has run', () => said.includes('tool weather sunny'), 40, account);
     await until('the answer begins', () => count('output_audio_buffer.started') >= 1, 40, account);
@@ -75,7 +71,7 @@ export function conversation(launch, open) {
     const cut = () => count('output_audio_buffer.cleared');
     const held = () => Date.now() - began > 1000 * HELD_SECONDS && cut() >= 5 && cut() === count('output_audio_buffer.started');
     await until(`the call has lasted ${HELD_SECONDS} s`, held, 2 * HELD_SECONDS, account);
-    const packets = await page.evaluate(() => globalThis.packets);
+    const { packets, told } = await page.evaluate(() => ({ packets: globalThis.packets, told: globalThis.told }));
     const turns = await page.evaluate(() => globalThis.turns.filter((turn) => turn.startsWith('connection')));
     assert.deepEqual(turns, ['connection connecting', 'connection connected']);
     assert(!said.includes('response.output_audio.delta'), 'audio goes by the track');
@@ -92,12 +88,73 @@ export function conversation(launch, open) {
     t.diagnostic(`likeness of the answer's seconds to what is heard: ${alike.map((one) => one.toFixed(2))}`);
     assert(Math.max(...alike) > ALIKE && Math.min(...alike) > ALIKE / 2);
 
-    judge(t, model, answers);
+    judge(t, model, answers, told);
+  });
+
+  test("the SDK's own interrupt ends what is played, and the model is told how much was sent; then it goes on", async (t) => {
+    const model = here.behind;
+    const since = model.lines;
+    const { site, page, errors, count, account } = await place(here, open, "{ name: 'Guide', instructions: 'Be brief.' }");
+    for (let nth = 1; nth <= BY_CALL; nth += 1) {
+      await until('an answer begins', () => count('output_audio_buffer.started') >= nth, 40, account);
+      // Whoever says nothing more cannot be what interrupts.
+      await page.evaluate(() => globalThis.mute(true));
+      const played = await page.evaluate(() => globalThis.packets.length);
+      const more = () => page.evaluate((before) => globalThis.packets.length > before + 25, played);
+      await until('some of it is played', more, 20, account);
+      await page.evaluate(() => globalThis.interrupt());
+      await until('it is cut', () => count('output_audio_buffer.cleared') >= nth, 20, account);
+      await until('the model says that it has heard', () => count('conversation.item.truncated') >= nth, 20, account);
+      await page.evaluate(() => globalThis.mute(false));
+    }
+    await until('it goes on', () => count('output_audio_buffer.started') > BY_CALL, 40, account);
+    const { packets, told } = await page.evaluate(() => ({ packets: globalThis.packets, told: globalThis.told }));
+    await page.evaluate(() => globalThis.hangUp());
+    await here.stack.empty();
+    assert.deepEqual(errors, []);
+    await site.close();
+
+    const answers = runs(packets).slice(0, BY_CALL);
+    const truncated = model.events('in', 'conversation.item.truncate', since);
+    const cleared = told.filter(({ type }) => type === 'output_audio_buffer.cleared');
+    assert.equal(truncated.length, BY_CALL);
+    assert.equal(new Set(truncated.map(({ event }) => event.item_id)).size, BY_CALL, 'each item is cut once');
+    const whole = (1000 * model.answer.length) / RATE;
+    const found = [];
+    for (const [n, answer] of answers.entries()) {
+      const toldMs = truncated[n].event.audio_end_ms;
+      assert(toldMs > 0 && toldMs < whole, `${toldMs} of ${whole} ms: it is cut in its middle`);
+      const one = interruption(answer, { event: cleared[n].at, told: cleared[n].at });
+      if (one) found.push({ ...one, told: toldMs });
+    }
+    t.diagnostic(`what was sent, what the model was told, how long after the client was told the last packet came: ${JSON.stringify(found)}`);
+    assert(found.length > 0, 'an interruption is to be seen');
+    assert(found.every((one) => one.received <= LATEST), 'the last packet is received too late');
+    assert(found.every((one) => Math.abs(one.told - one.sent) <= INEXACT), 'the model is told another time than was sent');
   });
 }
 
-/** Each answer was interrupted: at once, and the model knows how much of it was sent. */
-function judge(t, model, answers) {
+/** Places a call by a page of the SDK's with this agent, and waits until it is live. What the page says, each type of event too, is `said`. */
+async function place(here, open, agent, more) {
+  const site = await serve(await sdkPage(agent, more), MODULES);
+  const page = await open(here.browser, here.spoken);
+  const [said, errors] = [[], []];
+  page.on('console', (message) => (message.type() === 'error' ? errors : said).push(message.text()));
+  page.on('pageerror', (error) => errors.push(`not caught: ${error.message}`));
+  const account = () => JSON.stringify({ said, errors });
+  const count = (type) => said.filter((one) => one === type).length;
+  await page.goto(site.url);
+  await until('the call is live', async () => count('session.created') > 0 && (await connected(page)), 40, account);
+  return { site, page, said, errors, count, account };
+}
+
+/** Whether the page's call has connected. */
+function connected(page) {
+  return page.evaluate(() => globalThis.turns.includes('connection connected'));
+}
+
+/** Each answer was interrupted: at once, by the model's clock and by the client's, and the model knows how much of it was sent. */
+function judge(t, model, answers, told) {
   const truncated = model.events('in', 'conversation.item.truncate');
   assert.equal(new Set(truncated.map(({ event }) => event.item_id)).size, answers.length, 'each item is cut once');
   assert.equal(truncated.length, answers.length);
@@ -105,15 +162,18 @@ function judge(t, model, answers) {
   const found = [];
   for (const [n, answer] of answers.entries()) {
     const cause = spoke.findLast(({ wall }) => wall <= truncated[n].wall);
-    const one = interruption(answer, 1000 * cause.wall);
+    const heard = told.find(({ id }) => id === cause.event.event_id);
+    assert(heard, 'the client is told of what interrupts');
+    const one = interruption(answer, { event: 1000 * cause.wall, told: heard.at });
     if (one) found.push({ ...one, told: truncated[n].event.audio_end_ms });
   }
   const list = (pick) => found.map((one) => pick(one).toFixed(0)).join(' ');
-  t.diagnostic(`milliseconds from the model's event to the last packet of what it interrupts, as it arrived: ${list((one) => one.arrived)}`);
-  t.diagnostic(`the same by the packet's place among those that were sent: ${list((one) => one.paced)}`);
+  t.diagnostic(`milliseconds from the model's event to the last packet of what it interrupts, as the client has both: ${list((one) => one.received)}`);
+  t.diagnostic(`the same from where the event left, by the packet's place among those that were sent: ${list((one) => one.paced)}`);
   t.diagnostic(`milliseconds that the model was told of too much: ${list((one) => one.told - one.sent)}`);
   // A machine so busy that the silence itself was left out hides an interruption.
   assert(found.length >= answers.length / 2, `${found.length} of ${answers.length} interruptions are to be seen`);
-  assert(found.every((one) => one.paced <= LATEST), 'the last packet comes too late');
+  assert(found.every((one) => one.received <= LATEST), 'the last packet is received too late');
+  assert(found.every((one) => one.paced <= LATEST), 'the last packet is sent too late');
   assert(found.every((one) => Math.abs(one.told - one.sent) <= INEXACT), 'the model is told another time than was sent');
 }

@@ -28,9 +28,17 @@ export class ModelServer {
     this.#program = new Teller('python3', 'tests/e2e/firsthop/realtime_server.py', `--port=${PORT}`, `--answer=${file}`);
   }
 
-  /** What its books have of a type of event that it took ('in') or gave ('out'): { wall, event }, the time in seconds of the wall's clock. */
-  events(direction, type) {
-    return this.#program.books.filter((one) => one.direction === direction && one.event.type === type);
+  /**
+   * What its books have of a type of event that it took ('in') or gave ('out'), from line `since` on: { wall, event }, the time in
+   * seconds of the wall's clock.
+   */
+  events(direction, type, since = 0) {
+    return this.#program.books.slice(since).filter((one) => one.direction === direction && one.event.type === type);
+  }
+
+  /** How many lines its books have by now. */
+  get lines() {
+    return this.#program.books.length;
   }
 
   stop() {

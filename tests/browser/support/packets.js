@@ -10,7 +10,7 @@ const SETTLING = 5;
 /**
  * Runs in every page before its own scripts: a transform between the network and the decoder notes what each connection receives, and
  * passes it on as it is. `globalThis.packets` has of each packet its sequence number, its timestamp, its length, and when it came, in
- * milliseconds of the wall's clock.
+ * milliseconds of the wall's clock; `globalThis.told` of each event on the channel its type, its id, and when it came by the same clock.
  */
 export function watchPackets() {
   const script = `onrtctransform = ({ transformer: { readable, writable } }) => {
@@ -23,7 +23,18 @@ export function watchPackets() {
   };`;
   const Original = globalThis.RTCPeerConnection;
   globalThis.packets = [];
+  globalThis.told = [];
   globalThis.RTCPeerConnection = class extends Original {
+    createDataChannel(...given) {
+      const channel = super.createDataChannel(...given);
+      channel.addEventListener('message', ({ data }) => {
+        const at = performance.timeOrigin + performance.now();
+        const { type, event_id: id } = JSON.parse(data);
+        globalThis.told.push({ type, id, at });
+      });
+      return channel;
+    }
+
     addTrack(...given) {
       const sender = super.addTrack(...given);
       const { receiver } = this.getTransceivers().find((one) => one.sender === sender);
@@ -59,24 +70,25 @@ export function runs(packets) {
 }
 
 /**
- * Judges a run that was cut by an event which left the model server at `event`, in milliseconds of the wall's clock.
+ * Judges a run that was cut by an event which left the model server at `event`, and of which the client was told at `told`, both in
+ * milliseconds of the wall's clock.
  *
  * How many frames the item had is told by their sizes: at the end of the run is silence, packets of the same few bytes. How long the
- * last of them came after the event is told twice. `arrived` is the plain difference, which also has in it what keeps a browser on a busy
- * machine from looking. `paced` takes as the packet's time its place in the run: as many times 20 ms after the first as there are
- * packets between, where the beginning is taken from the packet that came soonest for its place. That is what the server decides: it
- * counts the frames that it has sent after the event.
+ * last of them came after the event is told twice. `received` is what the client sees: both came to it, and what keeps a busy machine
+ * from going on keeps both. `paced` is against the time at which the event left the model, and takes as the packet's time its place in the
+ * run: as many times 20 ms after the first as there are packets between, where the beginning is taken from the packet that came soonest
+ * for its place. That is what the server decides: it counts the frames that it has sent after the event.
  *
- * @returns {{sent: number, arrived: number, paced: number} | null} milliseconds; null when the silence is not to be seen
+ * @returns {{sent: number, received: number, paced: number} | null} milliseconds; null when the silence is not to be seen
  */
-export function interruption(run, event) {
+export function interruption(run, { event, told }) {
   const silent = run.length - 1 - run.findLastIndex(({ bytes }) => bytes !== run.at(-1).bytes);
   const frames = run.length - silent - SETTLING;
   if (silent < 2 || frames < 1) return null;
   const began = Math.min(...run.map(({ at }, n) => at - FRAME_MS * n));
   return {
     sent: FRAME_MS * frames,
-    arrived: run[frames - 1].at - event,
+    received: run[frames - 1].at - told,
     paced: began + FRAME_MS * (frames - 1) - event,
   };
 }

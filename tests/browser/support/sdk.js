@@ -19,7 +19,8 @@ async function clientSecret() {
 }
 
 /**
- * A page that calls when it is opened, writes the type of each event to the console, and hangs up by `hangUp()`.
+ * A page that calls when it is opened and writes the type of each event to the console. `hangUp()` ends the call, `interrupt()` the
+ * answer, and `mute(true)` the microphone.
  *
  * @param {string} agent what an agent is made of, as JavaScript; it may use `tool`
  * @param {string} [more] what else is listened to; it may use `session`
@@ -39,5 +40,7 @@ export async function sdkPage(agent, more = '') {
       await session.connect({ apiKey: '${await clientSecret()}' });
       console.log('connected', transport.callId);
       globalThis.hangUp = () => session.close();
+      globalThis.interrupt = () => session.interrupt();
+      globalThis.mute = (muted) => session.mute(muted);
     </script>`;
 }

@@ -147,6 +147,8 @@ class Caller:
         self._thread.start()
         self._news = threading.Condition()
         self.events: list[dict[str, Any]] = []
+        #: When each of them came, on the monotonic clock.
+        self.event_times: list[float] = []
         self.states: list[str] = []
         self._heard: list[tuple[int, Samples]] = []
         self.answer: Answer | None = None
@@ -289,8 +291,10 @@ class Caller:
     # What the caller learns.
 
     def _event(self, message: str) -> None:
+        now = time.monotonic()
         with self._news:
             self.events.append(json.loads(message))
+            self.event_times.append(now)
             self._news.notify_all()
 
     def _track(self, track: MediaStreamTrack) -> None:
@@ -345,6 +349,12 @@ class Caller:
             return found[nth - 1] if len(found) >= nth else None
 
         return dict(self._wait(f"event {kind} ({nth})", timeout, find))
+
+    def times_of(self, kind: str) -> list[float]:
+        """When the events of a type came, on the monotonic clock."""
+        with self._news:
+            both = zip(self.events, self.event_times, strict=True)
+            return [when for event, when in both if event.get("type") == kind]
 
     def event_types(self) -> list[str]:
         """The types of the events so far, in order."""

@@ -175,6 +175,24 @@ class Testbed:
         """
         self.server.check("nft", "-f", "-", stdin="\n".join(line.strip() for line in rules.splitlines()))
 
+    def cut_client(self) -> None:
+        """From now on nothing that client or server sends the other by UDP arrives, and no sender is told."""
+        for namespace, link in ((self.server, self.SERVER_LINK), (self.client, self.CLIENT_LINK)):
+            rules = f"""
+                table inet cut {{
+                    chain arriving {{
+                        type filter hook prerouting priority raw; policy accept
+                        iifname "{link}" meta l4proto udp drop
+                    }}
+                }}
+            """
+            namespace.check("nft", "-f", "-", stdin="\n".join(line.strip() for line in rules.splitlines()))
+
+    def mend_client(self) -> None:
+        """Takes that back."""
+        for namespace in (self.server, self.client):
+            namespace.check("nft", "delete", "table", "inet", "cut")
+
     def refused(self) -> int:
         """How many packets from outside asked for something else than the two admitted ports."""
         line = self.server.check("nft", "list", "counter", "inet", "front", "refused")

@@ -1,13 +1,13 @@
 """A model server for tests: OpenAI's Realtime protocol over a real WebSocket, with answers faster than real time.
 
-    python realtime_server.py --port 8765 --answer answer.wav [--key KEY] [--beta]
+    python realtime_server.py --port 8765 --answer answer.wav [--key KEY [--azure]] [--beta]
 
 It hears a turn by its loudness (so that an interruption is one), answers each with the sound of the WAV, and keeps the
 books that a test compares with what the client received: every event, either way, is one line of JSON on its output,
 with the time of the monotonic clock, which is the same in every namespace, and that of the wall, which a browser has
-too. An event's time is that at which it has left, or has come. It speaks PCM and both laws of G.711, as the session has
-it. A session with tools calls the first of them at its first turn. The client's own event `test.disconnect` makes it
-drop the connection without a word.
+too. An event's time is that at which it has left, or has come. The line of a connection that opens has what was asked
+for, and the headers. It speaks PCM and both laws of G.711, as the session has it. A session with tools calls the first
+of them at its first turn. The client's own event `test.disconnect` makes it drop the connection without a word.
 """
 
 import argparse
@@ -85,13 +85,18 @@ class WebSocket:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        #: What the handshake asked for, and its headers, their names in small letters.
+        self.target = ""
+        self.headers: dict[str, str] = {}
 
-    async def accept(self, key: str | None) -> bool:
-        """Answers the handshake; false when the client does not show the key."""
+    async def accept(self, shown: tuple[str, str] | None) -> bool:
+        """Answers the handshake; false when the client does not show a header that it should."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
-        headers = {name.lower(): value for name, value in headers.items()}
-        if key is not None and headers.get("authorization") != f"Bearer {key}":
+        request, *lines = head.split("\r\n")
+        self.target = request.split(" ")[1]
+        headers = dict(line.split(": ", 1) for line in lines if ": " in line)
+        headers = self.headers = {name.lower(): value for name, value in headers.items()}
+        if shown is not None and headers.get(shown[0]) != shown[1]:
             self._writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
             return False
         digest = hashlib.sha1(headers["sec-websocket-key"].encode() + MAGIC).digest()
@@ -271,15 +276,19 @@ async def main() -> None:
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--answer", type=Path, required=True)
     parser.add_argument("--key")
+    parser.add_argument("--azure", action="store_true", help="want the key in Azure's header")
     parser.add_argument("--beta", action="store_true", help="speak the names of the beta")
     settings = parser.parse_args()
     answer = load(settings.answer)
+    shown = None
+    if settings.key is not None:
+        shown = ("api-key", settings.key) if settings.azure else ("authorization", f"Bearer {settings.key}")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         socket = WebSocket(reader, writer)
         try:
-            if await socket.accept(settings.key):
-                note("connection", {"type": "opened"})
+            if await socket.accept(shown):
+                note("connection", {"type": "opened", "target": socket.target, "headers": socket.headers})
                 await Session(socket, answer, settings.beta).run()
         except (Gone, ConnectionError, asyncio.IncompleteReadError) as gone:
             note("connection", {"type": "ended", "why": str(gone)})
