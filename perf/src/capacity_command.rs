@@ -147,20 +147,22 @@ fn kept(
         return Ok((None, None));
     };
     let only = &args.only;
-    let calls = parts::earlier(
-        &folder.join("calls.json"),
-        measured,
-        args.quick,
-        |file: &Value| capacity_parts::is_any_call(&capacity_parts::of_calls(file.clone(), only)),
-    )?;
-    let found = parts::earlier(
-        &folder.join("capacity.json"),
-        measured,
-        args.quick,
-        |file: &CapacityResults| {
+    let path = |name: &str, is_of: fn(Measure) -> bool| {
+        let adds = only.iter().any(|measure| is_of(*measure));
+        adds.then(|| folder.join(name))
+    };
+    let calls = match path("calls.json", Measure::is_of_calls) {
+        Some(path) => parts::earlier(&path, measured, args.quick, |file: &Value| {
+            capacity_parts::is_any_call(&capacity_parts::of_calls(file.clone(), only))
+        })?,
+        None => None,
+    };
+    let found = match path("capacity.json", Measure::is_of_capacity) {
+        Some(path) => parts::earlier(&path, measured, args.quick, |file: &CapacityResults| {
             capacity_parts::is_something(&capacity_parts::of_capacity(file.clone(), only))
-        },
-    )?;
+        })?,
+        None => None,
+    };
     let limits = serde_json::to_value(args.tolerance)?;
     let calls_limits = calls.as_ref().map(|file| &file["tolerance"]);
     let found_limits = found.as_ref().map(|file| file.tolerance);
@@ -367,9 +369,7 @@ impl Survey<'_> {
             };
             write("calls.json", json)?;
         }
-        let is_of_this = |measure: &Measure| !matches!(measure, Measure::Memory | Measure::Churn);
-        let adds = self.args.only.is_empty() || self.args.only.iter().any(is_of_this);
-        if adds && !found.carried.is_empty() {
+        if !found.carried.is_empty() {
             write("capacity.json", serde_json::to_string_pretty(found)?)?;
         }
         Ok(())

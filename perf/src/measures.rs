@@ -44,6 +44,19 @@ impl Measure {
         Self::Churn,
     ];
 
+    /// Whether what it finds goes into `calls.json`.
+    pub(crate) fn is_of_calls(self) -> bool {
+        matches!(
+            self,
+            Self::Passthrough | Self::Transcoding | Self::Echo | Self::Memory | Self::Churn
+        )
+    }
+
+    /// Whether what it finds goes into `capacity.json`.
+    pub(crate) fn is_of_capacity(self) -> bool {
+        !matches!(self, Self::Memory | Self::Churn)
+    }
+
     /// Whether it runs calls through all programs.
     pub(crate) fn needs_all(self) -> bool {
         matches!(
@@ -126,5 +139,11 @@ mod tests {
             assert!(at(later) > at(Measure::Whole));
         }
         assert!(Measure::ALL.iter().all(|measure| at(*measure).is_some()));
+        // None is without a file.
+        assert!(
+            Measure::ALL
+                .iter()
+                .all(|measure| measure.is_of_calls() || measure.is_of_capacity())
+        );
     }
 }
