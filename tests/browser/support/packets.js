@@ -74,8 +74,8 @@ export function runs(packets) {
  * milliseconds of the wall's clock.
  *
  * How many frames the item had is told by their sizes: at the end of the run is silence, packets of the same few bytes. How long the
- * last of them came after the event is told twice. `received` is what the client sees: both came to it, and what keeps a busy machine
- * from going on keeps both. `paced` is against the time at which the event left the model, and takes as the packet's time its place in the
+ * last of them came after the event is told twice. `received` is what the client sees; a busy machine may
+ * keep one of the two waiting. `paced` is against the time at which the event left the model, and takes as the packet's time its place in the
  * run: as many times 20 ms after the first as there are packets between, where the beginning is taken from the packet that came soonest
  * for its place. That is what the server decides: it counts the frames that it has sent after the event.
  *
