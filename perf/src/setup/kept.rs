@@ -258,8 +258,10 @@ mod tests {
             }
             climbed.extend(direct);
             let again = anew(&[Subject::Relay, Subject::Direct, Subject::Aiortc], false);
-            let mut now = Measured::default();
-            now.date = "2026-01-02".to_owned();
+            let now = Measured {
+                date: "2026-01-02".to_owned(),
+                ..Measured::default()
+            };
             SetupResults::of(now, false, &climbed, Vec::new())
                 .on(Some(climbed_then()))
                 .beside_earlier(read(&whole()), &again)
