@@ -105,7 +105,7 @@ impl SetupResults {
         for target in &self.targets {
             writeln!(
                 out,
-                "{:<76}{:>8.3}  at most {:<6}{}",
+                "{:<94}{:>8.3}  at most {:<6}{}",
                 target.name,
                 target.found,
                 target.must,
