@@ -22,6 +22,7 @@ use firsthop_perf::call::stack::{self, Backend, Stack, StackPlan};
 use firsthop_perf::call::tolerance::Tolerance;
 use firsthop_perf::call::trial::{Bench, Service, Work};
 use firsthop_perf::measured::Measured;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::capacity_parts::{self, NONE_KEPT, WITHOUT_JANUS};
@@ -34,8 +35,8 @@ pub(crate) struct CapacityArgs {
     /// The folder with the programs; that of this one when not given.
     #[arg(long)]
     programs: Option<PathBuf>,
-    /// Only these; all of them when not given. What files in --results have of others stays, if it is of the same commit and machine; else another
-    /// folder has to be named.
+    /// Only these; all of them when not given. What files in --results have of others stays, if it is of the same commit and kind of machine; else
+    /// another folder has to be named. Costs and targets of earlier runs go when whole is measured, which they rest on.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Measure>,
     /// Fewer steps and calls: for a look.
@@ -62,19 +63,20 @@ struct Survey<'a> {
     bench: Bench,
     effort: Effort,
     calls: CallResults,
-    /// What an earlier run has in that file, and this one does not measure.
+    /// What an earlier run has in that file, and this one has not measured.
     calls_kept: Option<Value>,
+    /// With what an earlier run has, and this one has not measured.
     found: CapacityResults,
+    /// What this run has measured.
+    done: Vec<Measure>,
 }
 
 /// Measures.
 pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let measured = args.measuring.begin()?;
-    let only = if args.only.is_empty() {
-        &Measure::ALL[..]
-    } else {
-        &args.only
-    };
+    // In their order: some rest on what those before them find.
+    let is_asked = |measure: &Measure| args.only.is_empty() || args.only.contains(measure);
+    let only: Vec<Measure> = Measure::ALL.into_iter().filter(is_asked).collect();
     let mut wanted = vec!["transceiver"];
     if only.iter().any(|measure| measure.needs_all()) {
         wanted.extend(["relay", "signaling"]);
@@ -89,6 +91,14 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let directory = std::env::temp_dir().join(format!("firsthop-capacity-{}", std::process::id()));
     let effort = Effort::new(args.quick);
     let (calls_kept, found_kept) = kept(args, &measured)?;
+    let calls_measured = match &calls_kept {
+        Some(kept) => measured.clone().beside(&Measured::deserialize(kept)?),
+        None => measured.clone(),
+    };
+    let found_measured = match &found_kept {
+        Some(kept) => measured.beside(&kept.measured),
+        None => measured,
+    };
     let mut survey = Survey {
         args,
         bench: Bench {
@@ -99,36 +109,36 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
         },
         effort,
         calls: CallResults {
-            measured: measured.clone(),
+            measured: calls_measured,
             quick: args.quick,
             tolerance: args.tolerance,
             ..CallResults::default()
         },
         calls_kept,
         found: CapacityResults {
-            measured,
+            measured: found_measured,
             quick: args.quick,
             tolerance: args.tolerance,
             ..found_kept.unwrap_or_default()
         },
+        done: Vec::new(),
     };
     let mut failed = Vec::new();
     for measure in only {
         writeln!(std::io::stderr(), "{measure:?} ...")?;
         // What others took an hour to find is not lost with it.
-        if let Err(error) = survey.measure(*measure) {
-            let words = format!("{}: {error:#}.", capacity_parts::failed(*measure));
-            tell(&words);
-            survey.found.notes.push(words);
+        if let Err(error) = survey.replace(measure, Survey::measure) {
+            tell(&error);
             failed.push(format!("{measure:?}"));
         }
         survey.write()?;
     }
     write!(
         std::io::stdout().lock(),
-        "{}{}",
+        "{}{}{}",
         survey.calls.table(),
-        survey.found.table()
+        survey.found.table(),
+        capacity_parts::told(&survey.found, &survey.done).unwrap_or_default()
     )?;
     ensure!(
         failed.is_empty(),
@@ -138,7 +148,7 @@ pub(crate) fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What files in --results have that is not measured now: of `calls.json` and of `capacity.json`.
+/// Files in --results that have something that is not measured now: `calls.json` and `capacity.json`.
 fn kept(
     args: &CapacityArgs,
     measured: &Measured,
@@ -172,13 +182,38 @@ fn kept(
         "--only: what is in {} had to keep to other limits; --results names another folder",
         folder.display()
     );
-    Ok((
-        calls.map(|file| capacity_parts::of_calls(file, only)),
-        found.map(|file| capacity_parts::of_capacity(file, only)),
-    ))
+    Ok((calls, found))
 }
 
 impl Survey<'_> {
+    /// Measures, and puts what is found in the place of what an earlier run has of it, which stays when that fails.
+    ///
+    /// # Errors
+    /// What the results say of it then.
+    fn replace(
+        &mut self,
+        measure: Measure,
+        how: impl FnOnce(&mut Self, Measure) -> anyhow::Result<()>,
+    ) -> Result<(), String> {
+        let earlier = self.found.clone();
+        self.found = capacity_parts::without(earlier.clone(), measure);
+        let Err(error) = how(self, measure) else {
+            let kept = self.calls_kept.take();
+            self.calls_kept = kept.map(|file| capacity_parts::of_calls(file, &[measure]));
+            self.done.push(measure);
+            return Ok(());
+        };
+        let begins = capacity_parts::failed(measure);
+        let mut words = format!("{begins}: {error:#}.");
+        if capacity_parts::has(&earlier, measure) {
+            words.push_str(" What is here of it was measured earlier.");
+            self.found = earlier;
+        }
+        self.found.notes.retain(|note| !note.starts_with(&begins));
+        self.found.notes.push(words.clone());
+        Err(words)
+    }
+
     fn measure(&mut self, measure: Measure) -> anyhow::Result<()> {
         match measure {
             Measure::Passthrough => self.search(Service::Transceiver, Work::Passthrough),
@@ -427,41 +462,4 @@ pub(crate) fn engines(sessions: u32) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::*;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        capacity: CapacityArgs,
-    }
-
-    fn line(words: &[&str]) -> Result<CapacityArgs, String> {
-        Line::try_parse_from(["capacity"].iter().chain(words))
-            .map(|line| line.capacity)
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn limits_are_flags_that_have_defaults_and_what_is_none_is_refused() {
-        let args = line(&["--only", "whole,costs", "--gaps-per-hundred", "0"]).expect("a line");
-        assert_eq!(args.only, [Measure::Whole, Measure::Costs]);
-        let expected = Tolerance {
-            gaps_per_hundred: 0.0,
-            ..Tolerance::default()
-        };
-        assert_eq!(args.tolerance, expected);
-        for (words, named) in [
-            (&["--only", "everything"][..], "--only"),
-            (&["--set-up-p99-ms", "soon"], "--set-up-p99-ms"),
-            (&["--lost=-1"], "not negative"),
-            (&["--lost", "NaN"], "not negative"),
-            (&["--janus-calls", "0"], "--janus-calls"),
-        ] {
-            let error = line(words).err().expect("refused");
-            assert!(error.contains(named), "{error}");
-        }
-    }
-}
+mod tests;

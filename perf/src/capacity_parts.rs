@@ -26,8 +26,10 @@ fn finds(service: &str, work: &str) -> Option<Measure> {
 
 /// Which measure made a note.
 fn notes(note: &str) -> Measure {
-    let failed = |measure: &Measure| note.starts_with(&failed(*measure));
-    match Measure::ALL.into_iter().find(failed) {
+    let of = |measure: &Measure| {
+        note.starts_with(&failed(*measure)) || note.starts_with(&dropped(*measure))
+    };
+    match Measure::ALL.into_iter().find(of) {
         Some(measure) => measure,
         None if note.starts_with(WITHOUT_JANUS) => Measure::Targets,
         None if note.starts_with(NONE_KEPT) => Measure::Whole,
@@ -38,6 +40,52 @@ fn notes(note: &str) -> Measure {
 /// How the note begins that says that a measure failed.
 pub(crate) fn failed(measure: Measure) -> String {
     format!("{measure:?} failed")
+}
+
+/// How the note begins that says that what a measure found went with what it rests on.
+fn dropped(measure: Measure) -> String {
+    format!("{measure:?} dropped")
+}
+
+/// Whether `capacity.json` has something that a measure finds.
+pub(crate) fn has(file: &CapacityResults, measure: Measure) -> bool {
+    match measure {
+        Measure::Costs => !file.costs.is_empty(),
+        Measure::Targets => !file.targets.is_empty(),
+        _ => (file.carried.iter()).any(|one| finds(&one.service, &one.work) == Some(measure)),
+    }
+}
+
+/// What of `capacity.json` a measure's findings come to stand beside. Costs and targets are taken at shares of what all programs carry: when that is found
+/// anew, those of an earlier run go.
+pub(crate) fn without(file: CapacityResults, measure: Measure) -> CapacityResults {
+    let mut left = of_capacity(file, &[measure]);
+    if measure == Measure::Whole {
+        for rests in [Measure::Costs, Measure::Targets] {
+            if has(&left, rests) {
+                left = of_capacity(left, &[rests]);
+                left.notes.push(format!(
+                    "{}: they were of numbers of calls that an earlier search found; --only {} measures them.",
+                    dropped(rests),
+                    format!("{rests:?}").to_lowercase()
+                ));
+            }
+        }
+    }
+    left
+}
+
+/// Says what of a file is of earlier runs; nothing when all of it is of this one.
+pub(crate) fn told(file: &CapacityResults, done: &[Measure]) -> Option<String> {
+    let earlier = |measure: &Measure| !done.contains(measure) && has(file, *measure);
+    let kept: Vec<String> = Measure::ALL
+        .into_iter()
+        .filter(earlier)
+        .map(|measure| format!("{measure:?}").to_lowercase())
+        .collect();
+    let dates = file.measured.earlier.join(", ");
+    (!kept.is_empty() && !dates.is_empty())
+        .then(|| format!("\nOf earlier runs ({dates}): {}.\n", kept.join(", ")))
 }
 
 /// What stays of `capacity.json`.
@@ -105,9 +153,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_measured_anew_goes_and_the_rest_stays() {
-        let carried = |service: &str, work: &str| Carried {
+    fn carried(service: &str, work: &str) -> Carried {
+        Carried {
             service: service.to_owned(),
             work: work.to_owned(),
             per_core: 1.0,
@@ -115,7 +162,39 @@ mod tests {
             micros: 1.0,
             bytes_per_call: None,
             tried: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_rests_on_a_capacity_goes_with_it_and_that_is_said_until_it_is_measured() {
+        let mut file = CapacityResults {
+            carried: vec![
+                carried("transceiver", "echo"),
+                carried("all", "passthrough"),
+            ],
+            targets: vec![Target::of("a", Some(1.0), 2.0, Vec::new(), String::new())],
+            ..CapacityResults::default()
         };
+        file.measured.earlier = vec!["2026-01-01".to_owned()];
+        let left = without(file.clone(), Measure::Whole);
+        assert!(has(&left, Measure::Echo) && !has(&left, Measure::Whole));
+        assert!(left.targets.is_empty());
+        let [note] = &left.notes[..] else {
+            panic!("{:?}", left.notes);
+        };
+        assert!(note.contains("--only targets"), "{note}");
+        assert_eq!(without(left, Measure::Targets).notes, [""; 0]);
+        // Another search leaves them.
+        let left = without(file.clone(), Measure::Echo);
+        assert!(has(&left, Measure::Targets) && has(&left, Measure::Whole));
+
+        let told = told(&file, &[Measure::Whole]).expect("some");
+        assert!(told.contains("2026-01-01): echo, targets."), "{told}");
+        assert_eq!(super::told(&file, &Measure::ALL), None);
+    }
+
+    #[test]
+    fn what_is_measured_anew_goes_and_the_rest_stays() {
         let file = CapacityResults {
             carried: vec![
                 carried("transceiver", "echo"),

@@ -3,63 +3,22 @@
 //! A file's name says which kind it is: `relay.json`, or `relay-` and whatever tells it from others. What is in it is read by whoever needs
 //! it, as no more than what they need ([`Source::read`]): a file that an older or newer program wrote is good as long as that is there.
 
-use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::measured::is_busy;
 
 pub(crate) mod cost;
 mod kind;
+mod origin;
 
 pub use kind::Kind;
-
-/// Where, of what and when something was measured.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Origin {
-    /// The machine, in a line. Equal lines are machines alike.
-    pub machine: String,
-    /// The commit that was built.
-    pub commit: String,
-    /// When, as the file has it: RFC 3339, or `unknown`.
-    pub date: String,
-    /// Whether the machine had other work when it began ([`is_busy`]): its figures are worse than the programs.
-    pub busy: bool,
-}
-
-impl Origin {
-    /// When, for putting files in order: one whose date is not known is older than all others.
-    fn when(&self) -> (bool, &str) {
-        when(&self.date)
-    }
-
-    /// The day, of a date that has one.
-    #[must_use]
-    pub fn day(&self) -> &str {
-        self.date.split('T').next().unwrap_or(&self.date)
-    }
-}
-
-/// See [`Origin::when`].
-fn when(date: &str) -> (bool, &str) {
-    (date.starts_with(|first: char| first.is_ascii_digit()), date)
-}
-
-impl Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "commit {}, {}, {}",
-            self.commit,
-            self.day(),
-            self.machine
-        )
-    }
-}
+pub use origin::Origin;
+use origin::when;
 
 /// A file of results.
 #[derive(Clone, Debug)]
@@ -239,6 +198,7 @@ impl Source {
                 machine: String::new(),
                 commit: String::new(),
                 date: String::new(),
+                earlier: Vec::new(),
                 busy: false,
             },
             quick: false,
@@ -261,6 +221,7 @@ impl Source {
             machine: newest.machine.line(),
             commit: one_or_all(&heads, |head| &head.commit),
             date: newest.date.clone(),
+            earlier: heads.iter().flat_map(|head| head.earlier.clone()).collect(),
             busy: heads.iter().any(|head| head.machine.is_busy()),
         };
         Ok(source)
@@ -312,6 +273,8 @@ struct Head {
     machine: Place,
     commit: String,
     date: String,
+    #[serde(default)]
+    earlier: Vec<String>,
     #[serde(default)]
     quick: bool,
 }
@@ -389,6 +352,19 @@ mod tests {
         assert!(relay.quick && !testnet.quick);
         assert_eq!(testnet.origin.commit, "abc, def");
         assert_eq!(testnet.origin.date, "2026-01-03");
+    }
+
+    #[test]
+    fn a_file_with_parts_of_several_runs_names_all_days() {
+        let text = format!(
+            r#"{{{HEAD}, "date": "2026-01-04T01:00:00Z", "earlier": ["2026-01-02T03:04:05Z", "2026-01-04T00:00:00Z"]}}"#
+        );
+        let origin = parse(Kind::Setup, &text).expect("good").origin;
+        assert_eq!(origin.days(), ["2026-01-02", "2026-01-04"]);
+        assert!(
+            origin.to_string().contains("2026-01-02 and 2026-01-04"),
+            "{origin}"
+        );
     }
 
     #[test]

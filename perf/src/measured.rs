@@ -14,10 +14,13 @@ pub struct Measured {
     pub commit: String,
     /// When, as the caller wrote it.
     pub date: String,
+    /// When earlier runs were that parts may be of: see [`Measured::beside`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
 }
 
 impl Measured {
-    /// Whether results of another run may stand in one file with these: of the same commit, which anybody can build, on the same machine.
+    /// Whether results of another run may stand in one file with these: of the same commit, which anybody can build, on the same kind of machine.
     ///
     /// # Errors
     /// Why not, in words.
@@ -47,11 +50,28 @@ impl Measured {
         }
         Ok(())
     }
+
+    /// The head of a file that has parts of an earlier run too: all dates, and the worst load that any of them was measured under.
+    #[must_use]
+    pub fn beside(mut self, earlier: &Self) -> Self {
+        let load = &mut self.machine.load_at_start;
+        *load = load.max(earlier.machine.load_at_start);
+        for date in earlier.earlier.iter().chain([&earlier.date]) {
+            if *date != self.date && !self.earlier.contains(date) {
+                self.earlier.push(date.clone());
+            }
+        }
+        self
+    }
 }
 
 impl Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; commit {}", self.machine, self.commit)
+        write!(f, "{}; commit {}", self.machine, self.commit)?;
+        match &self.earlier[..] {
+            [] => Ok(()),
+            earlier => write!(f, "; parts are of {}", earlier.join(", ")),
+        }
     }
 }
 
@@ -131,7 +151,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_go_together_of_one_commit_and_one_machine() {
+    fn a_head_over_parts_of_several_runs_has_all_dates_and_the_worst_load() {
+        let measured = |date: &str, load_at_start| Measured {
+            date: date.to_owned(),
+            machine: Machine {
+                load_at_start,
+                ..Machine::default()
+            },
+            ..Measured::default()
+        };
+        let second = measured("2026-01-02", 0.1).beside(&measured("2026-01-01", 9.0));
+        let third = measured("2026-01-03", 0.5).beside(&second);
+        assert_eq!(third.machine.load_at_start, 9.0);
+        assert_eq!(third.date, "2026-01-03");
+        assert_eq!(third.earlier, ["2026-01-01", "2026-01-02"]);
+        let said = "parts are of 2026-01-01, 2026-01-02";
+        assert!(third.to_string().ends_with(said), "{third}");
+        // One run goes on.
+        let same = measured("2026-01-01", 0.1).beside(&measured("2026-01-01", 0.2));
+        assert_eq!(same.earlier, [""; 0]);
+    }
+
+    #[test]
+    fn results_go_together_of_one_commit_and_one_kind_of_machine() {
         let measured = |commit: &str, processors, load_at_start: f64| Measured {
             commit: commit.to_owned(),
             date: load_at_start.to_string(),
@@ -140,6 +182,7 @@ mod tests {
                 load_at_start,
                 ..Machine::default()
             },
+            earlier: Vec::new(),
         };
         let commit = "80d33d8044d7";
         let this = measured(commit, 2, 0.1);

@@ -47,6 +47,7 @@ impl Measuring {
             machine,
             commit: self.commit.clone(),
             date: self.date.clone(),
+            earlier: Vec::new(),
         })
     }
 }

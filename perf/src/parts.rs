@@ -1,5 +1,5 @@
 //! The rule for runs of some parts (`--only`), the same for every command: what such a run does not measure stays in the file of results that is
-//! there, if that is of the same commit and machine. Otherwise nothing is measured, and another folder has to be named: parts of different commits
+//! there, if that is of the same commit and kind of machine. Otherwise nothing is measured, and another folder has to be named: parts of different commits
 //! are never in one file.
 
 use std::fs;

@@ -50,7 +50,8 @@ pub(crate) struct SetupArgs {
     /// by capacity.json in --results when not given, or 290; --quick has 30.
     #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     beside: Option<u32>,
-    /// Only these. What setup.json in --results has of others stays, if it is of the same commit and machine; else another folder has to be named.
+    /// Only these. What setup.json in --results has of others stays, if it is of the same commit, kind of machine, --rtt, --loss and --calls; else
+    /// another folder has to be named. Relay and direct are compared: one alone goes into no file that has the other.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Called>,
     /// Lines of 0, 20 and 80 ms without loss, and of every kind ten calls, or as many as three seconds hold: for a look.
@@ -212,6 +213,17 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         }
         _ => None,
     };
+    if let (Some(earlier), Some(path)) = (&earlier, &path) {
+        again
+            .goes_with(earlier, &plan.ladder())
+            .map_err(anyhow::Error::msg)
+            .with_context(|| {
+                format!(
+                    "--only: {} has parts that this run does not measure; --results names another folder",
+                    path.display()
+                )
+            })?;
+    }
     let mut err = std::io::stderr().lock();
     let climbed = match plan.only.is_empty() {
         true => Ok(Vec::new()),
@@ -242,11 +254,16 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         Ok(beside) => beside.passes.iter().flatten().any(Pass::has_failures),
         Err(_) => true,
     });
-    if beside_failed || ladder::has_failures(&climbed) {
+    let logs = plan.subjects.directory.display();
+    if matches!(beside, Some(Err(_))) {
         writeln!(
             err,
-            "Calls failed on a line that loses nothing: the programs' logs are in {}.",
-            plan.subjects.directory.display()
+            "Set-ups beside calls that are up could not be measured: logs of what was started are in {logs}."
+        )?;
+    } else if beside_failed || ladder::has_failures(&climbed) {
+        writeln!(
+            err,
+            "Calls failed where no packets are lost on purpose: the programs' logs are in {logs}."
         )?;
     } else {
         let _ = fs::remove_dir_all(&plan.subjects.directory);
@@ -261,7 +278,8 @@ pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
         missing.push(format!("Janus: {why}"));
     }
     let mut failed = None;
-    let mut found = SetupResults::of(measured, args.quick, &climbed, missing);
+    let mut found = SetupResults::of(measured, args.quick, &climbed, missing)
+        .on((!plan.only.is_empty()).then(|| plan.ladder()));
     match beside {
         Some(Ok(beside)) => found = found.with(beside),
         // What the ladder took half an hour to find is not lost with it.

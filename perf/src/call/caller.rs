@@ -226,10 +226,7 @@ impl Caller {
                         restarting: false,
                         due,
                         ends: due + planned.length,
-                        ending: match planned.vanishes {
-                            true => Ending::Vanish,
-                            false => plan.ending.of(n),
-                        },
+                        ending: plan.ending_of(n, planned),
                         closing: None,
                         armed: None,
                         was_connected: false,
@@ -260,7 +257,11 @@ impl Caller {
             self.part.answered += 1;
             let Some(call) = self.calls.get_mut(&n) else {
                 // Its time was over before it had begun.
-                self.placer.hang_up(name);
+                let planned = self.planned(n);
+                let plan = &self.shared.plan;
+                if planned.is_none_or(|(of, _)| plan.ending_of(n, of) != Ending::Vanish) {
+                    self.placer.hang_up(name);
+                }
                 continue;
             };
             (call.name, call.etag) = (Some(name), etag);

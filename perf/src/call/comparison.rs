@@ -10,6 +10,7 @@ use super::air::Way;
 use super::capacity_results::Target;
 use super::load::{self, LoadError, LoadPlan, Progress};
 use super::report::{CallReport, Spread};
+use super::tolerance::is_generator_limit;
 use super::trial::{self, Answerer, Bench, Served, Service, Work};
 use crate::report::median;
 
@@ -83,9 +84,9 @@ pub fn relay_against_direct(
             let probed = probed.transpose()?;
             if let Some(probed) = &probed {
                 said("calls placed meanwhile", probed);
-                went_wrong.extend(lost(&format!("{name}, placed meanwhile"), probed));
+                went_wrong.extend(uncounted(&format!("{name}, placed meanwhile"), probed));
             }
-            went_wrong.extend(lost(name, &report));
+            went_wrong.extend(uncounted(name, &report));
             // Something for every pass: those of both ways are pairs.
             seen[at].push(probed.and_then(|probed| saw(&report, &probed)));
         }
@@ -113,9 +114,12 @@ fn beside(served: &Served, calls: u32, counted: Duration, way: &Way) -> (LoadPla
     (load, probe)
 }
 
-/// What a pass showed; nothing when calls failed or heard nothing, which leaves more of the machine to the others.
+/// What a pass showed; nothing when calls failed or heard nothing, which leaves more of the machine to the others, or when the generator was the limit.
 fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
-    if report.lost_calls() + probed.lost_calls() > 0 {
+    if [report, probed]
+        .iter()
+        .any(|report| uncounted("", report).is_some())
+    {
         return None;
     }
     let set_up = |quantile: fn(&Spread) -> f64| trial::set_up(probed, quantile);
@@ -123,6 +127,15 @@ fn saw(report: &CallReport, probed: &CallReport) -> Option<Seen> {
         set_up: (set_up(|spread| spread.p50)?, set_up(|spread| spread.p99)?),
         mouth_to_ear: report.mouth_to_ear?.p99,
     })
+}
+
+/// Why the delays that a report shows do not count, if they do not: the generator was the limit, or calls failed, or heard nothing.
+fn uncounted(name: &str, report: &CallReport) -> Option<String> {
+    let (busy, refused) = (report.generator_busy, report.generator_lost);
+    if is_generator_limit(busy, refused) {
+        return Some(format!("{name}: {}", generator_limit(busy, refused)));
+    }
+    lost(name, report)
 }
 
 /// How many calls failed, or heard nothing, if any did.
@@ -135,6 +148,14 @@ pub(super) fn lost(name: &str, report: &CallReport) -> Option<String> {
         };
         format!("{name}: {failed} of {calls} calls failed{silent}")
     })
+}
+
+/// Says that the generator was the limit.
+pub(crate) fn generator_limit(busy: f64, lost: u64) -> String {
+    format!(
+        "the generator was the limit, {:.0} % busy, {lost} packets lost by its own sockets",
+        100.0 * busy
+    )
 }
 
 /// Why a pass does not count.
@@ -220,7 +241,7 @@ pub fn gaps(
     calls: u32,
     mut said: impl FnMut(&str, &CallReport),
 ) -> Result<Target, LoadError> {
-    let mut passes = Vec::new();
+    let mut reports = Vec::new();
     let name = match work {
         Work::Passthrough => "gaps_at_70_percent_passthrough",
         _ => "gaps_at_70_percent_transcoding",
@@ -229,16 +250,30 @@ pub fn gaps(
         let served = Served::start(&plan.bench, NUMBER, Service::All, work, Answerer::Speaks)?;
         let report = load::run(&served.calls(calls, plan.counted), &Default::default())?;
         said(name, &report);
-        // A call that fell silent altogether has no gap, but one is heard.
-        passes.push((report.gaps + report.failed()) as f64);
+        reports.push(report);
     }
     let how = format!(
-        "pauses above 60 ms between packets that follow each other, and calls that failed, of {calls} calls (seven tenths of what all programs on \
-         one processor carry) in {:.0} s, all passes together",
+        "pauses above 60 ms between packets that follow each other, and calls that failed or heard nothing, of {calls} calls (seven tenths of what all \
+         programs on one processor carry) in {:.0} s, all passes together",
         plan.counted.as_secs_f64()
     );
-    let all = passes.iter().sum();
-    Ok(Target::of(name, Some(all), 0.0, passes, how))
+    Ok(all_gaps(name, &reports, how))
+}
+
+/// The gaps of all passes together, but for those that the generator limited.
+fn all_gaps(name: &str, reports: &[CallReport], how: String) -> Target {
+    let (mut passes, mut left_out) = (Vec::new(), Vec::new());
+    for report in reports {
+        let (busy, refused) = (report.generator_busy, report.generator_lost);
+        if is_generator_limit(busy, refused) {
+            left_out.push(generator_limit(busy, refused));
+            continue;
+        }
+        // A call that fell silent altogether, or never spoke, has no gap, but one is heard.
+        passes.push((report.gaps + report.lost_calls()) as f64);
+    }
+    let all = (!passes.is_empty()).then(|| passes.iter().sum());
+    Target::of(name, all, 0.0, passes, how).left_out(&left_out)
 }
 
 #[cfg(test)]
@@ -308,6 +343,47 @@ mod tests {
         assert!(saw(&report(9, 9), &report(3, 3)).is_some());
         assert!(saw(&report(9, 8), &report(3, 3)).is_none());
         assert!(saw(&report(9, 9), &report(3, 2)).is_none());
+        // The same as of a number of calls that was tried, and of set-ups on a line.
+        for (busy, lost, counts) in [(0.95, 0, true), (0.96, 0, false), (0.4, 1, false)] {
+            let limited = CallReport {
+                generator_busy: busy,
+                generator_lost: lost,
+                ..report(9, 9)
+            };
+            assert_eq!(saw(&limited, &report(3, 3)).is_some(), counts);
+            assert_eq!(saw(&report(9, 9), &limited).is_some(), counts);
+        }
+    }
+
+    #[test]
+    fn a_call_that_heard_nothing_is_a_gap_and_a_pass_of_a_busy_generator_is_left_out() {
+        let second = Duration::from_secs(1);
+        let report = |audible, gaps, generator_busy| CallReport {
+            gaps,
+            generator_busy,
+            calls: 9,
+            connected: 9,
+            audible,
+            ..CallReport::new(&Part::default(), Codec::Pcmu, 1.0, second, second)
+        };
+        let found = all_gaps(
+            "gaps",
+            &[report(9, 1, 0.5), report(7, 0, 0.5)],
+            String::new(),
+        );
+        assert_eq!(found.passes, [1.0, 2.0]);
+        assert_eq!((found.found, found.met), (Some(3.0), Some(false)));
+        let limited = report(9, 80, 0.97);
+        let found = all_gaps("gaps", &[report(9, 0, 0.5), limited.clone()], String::new());
+        assert_eq!((found.found, found.met), (Some(0.0), Some(true)));
+        assert!(
+            found.how.contains("1 pass is left out (the generator was"),
+            "{}",
+            found.how
+        );
+        let none = all_gaps("gaps", &[limited], String::new());
+        assert_eq!((none.found, none.met), (None, None));
+        assert!(none.missing.is_some());
     }
 
     #[test]

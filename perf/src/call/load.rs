@@ -14,7 +14,7 @@ use super::manner::{Manner, Sharing};
 use super::placing::Desk;
 use super::recording::{Codec, Recording, RecordingError};
 use super::report::{CallReport, Part};
-use super::schedule::Schedule;
+use super::schedule::{Planned, Schedule};
 use super::watch::{self, Held, Watched};
 
 /// How a call ends.
@@ -41,6 +41,16 @@ impl Ending {
             Self::Mixed | Self::Told if n.is_multiple_of(2) => Self::Close,
             Self::Mixed | Self::Told => Self::HangUp,
             other => other,
+        }
+    }
+}
+
+impl LoadPlan {
+    /// How call number `n` of a thread ends, of which this was planned.
+    pub(super) fn ending_of(&self, n: u32, planned: Planned) -> Ending {
+        match planned.vanishes {
+            true => Ending::Vanish,
+            false => self.ending.of(n),
         }
     }
 }

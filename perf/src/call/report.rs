@@ -323,10 +323,12 @@ impl CallReport {
         self.calls - self.connected + self.cut + self.unclosed + self.broken + self.restarts_failed
     }
 
-    /// Calls that failed, or of those that should hear something, calls that never did: they are no load such as the others are.
+    /// Calls that failed, and of those that connected and should hear something, calls that never did: they are no load such as the others are.
+    /// One that both heard nothing and broke later is two.
     #[must_use]
     pub fn lost_calls(&self) -> u64 {
-        self.failed().max(self.calls - self.audible)
+        let silent = self.connected.saturating_sub(self.audible);
+        (self.failed() + silent).min(self.calls)
     }
 }
 

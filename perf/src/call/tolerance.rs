@@ -5,7 +5,13 @@ use std::fmt::{self, Display};
 use serde::{Deserialize, Serialize};
 
 /// From this share of its processor on, the generator is what limits.
-pub const GENERATOR_BUSY: f64 = 0.95;
+pub(super) const GENERATOR_BUSY: f64 = 0.95;
+
+/// Whether the generator is what limits: it uses nearly all of its processor, or its own sockets lose packets. What it shows of others counts nowhere then.
+#[must_use]
+pub fn is_generator_limit(busy: f64, lost: u64) -> bool {
+    lost > 0 || busy > GENERATOR_BUSY
+}
 
 /// What calls must keep to.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, clap::Args)]
@@ -103,7 +109,7 @@ impl Tolerance {
         let calls = f64::from(shown.calls);
         [
             (
-                shown.generator_lost > 0 || shown.generator_busy > GENERATOR_BUSY,
+                is_generator_limit(shown.generator_busy, shown.generator_lost),
                 "the generator",
             ),
             (shown.failed as f64 > self.failed * calls, "calls failed"),

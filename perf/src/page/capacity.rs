@@ -76,10 +76,10 @@ fn words(name: &str) -> String {
         "silent" => "silent calls".to_owned(),
         "set_ups" => "set-ups".to_owned(),
         "set_up_median_relay_vs_direct" => {
-            "set-up through the relay, to past it, median, at half load, on loopback".to_owned()
+            "set-up through the relay / direct, median, at half load, on loopback".to_owned()
         }
         "set_up_p99_relay_vs_direct" => {
-            "set-up through the relay, to past it, p99, at half load, on loopback".to_owned()
+            "set-up through the relay / direct, p99, at half load, on loopback".to_owned()
         }
         "mouth_to_ear_p99_added_by_relay_ms" => {
             "mouth-to-ear delay that the relay adds, p99".to_owned()

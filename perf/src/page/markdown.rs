@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_table_says_how_many_targets_it_leaves_out() {
         let text = r#"{"machine": "m", "commit": "c", "date": "d", "targets": [
-            {"name": "round trips a", "found": 6, "must": 5}, {"name": "b", "found": 6, "must": 5}, {"name": "c", "found": 4, "must": 5}]}"#;
+            {"name": "a", "key": {"of": "audio", "rtt_ms": 20, "channel": "snap"}, "found": 6, "must": 5}, {"name": "b", "found": 6, "must": 5}, {"name": "c", "found": 4, "must": 5}]}"#;
         let source = Source::parse("s.json".to_owned(), Kind::Setup, text).expect("good");
         let table = table(&Findings::of(vec![source])).expect("readable");
         let line =

@@ -88,10 +88,10 @@ fn origins(findings: &Findings) -> Markup {
     let mut commits: Vec<&str> = Vec::new();
     let mut days: Vec<&str> = Vec::new();
     for source in findings.newest() {
+        days.extend(source.origin.days());
         for (list, one) in [
             (&mut machines, source.origin.machine.as_str()),
             (&mut commits, source.origin.commit.as_str()),
-            (&mut days, source.origin.day()),
         ] {
             if !list.contains(&one) {
                 list.push(one);
@@ -201,7 +201,7 @@ fn method(findings: &Findings) -> Markup {
                             th scope="row" { (sections::title(source.kind)) }
                             td { code { (source.file) } }
                             td { code { (source.origin.commit) } }
-                            td { (source.origin.day()) }
+                            td { (source.origin.days().join(", ")) }
                             td { (source.origin.machine) }
                             td { code { (source.kind.command()) } @if source.quick { " (short form)" } }
                         }

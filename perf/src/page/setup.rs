@@ -1,16 +1,20 @@
 //! How long a call takes to be set up, by how long the line is.
 
+mod asked;
+
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::chart::{
-    Axis, Bar, Baseline, Drawn, Figure, Legend, Limit, Scale, Series, Table, bars, lines,
-};
+use self::asked::{Asked, is_slope, key, stands_alone};
+use super::chart::{Axis, Bar, Drawn, Figure, Legend, Limit, Scale, Series, Table, bars, lines};
 use super::figures::{grouped, millis, number, percent};
 use super::metric::{Better, Metric, Unit};
 use crate::findings::{FindingsError, Source};
+use crate::setup::fit::Fit;
+use crate::setup::results::Channel;
+use crate::setup::targets::{Figure as Which, Key, TARGET_RTT_MS};
 
 /// Of a file of set-up times, what the page shows.
 #[derive(Deserialize)]
@@ -58,6 +62,8 @@ struct RoundTrips {
     fixed_ms: f64,
     /// Older files do not say.
     worst_ms: Option<f64>,
+    /// Older files do not say.
+    points: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -66,15 +72,6 @@ struct Echo {
     ms: f64,
     /// Older files have all of it taken off, and do not say so.
     subtracted_ms: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Asked {
-    name: String,
-    found: f64,
-    must: f64,
-    #[serde(default)]
-    how: String,
 }
 
 /// From the POST to audio that is back, without the time that the echo holds it.
@@ -86,7 +83,7 @@ const LOSSY_RTT: f64 = 20.0;
 /// Who is called, in the order of the page.
 const SUBJECTS: [(&str, &str); 4] = [
     ("relay", "through the relay"),
-    ("direct", "past the relay"),
+    ("direct", "direct (past the relay)"),
     ("janus", "Janus, its echo test"),
     ("aiortc", "aiortc"),
 ];
@@ -102,87 +99,88 @@ fn named<'a>(names: &[(&str, &'a str)], name: &'a str) -> &'a str {
     known.map_or(name, |(_, words)| words)
 }
 
-/// What a target is called, up to how long the line is.
-const RELAY_OVER_DIRECT: &str = "set-up through the relay / direct, ";
-
-/// What it is called from there on, when other calls are up.
-const AT_HALF_LOAD: &str = " ms, beside calls that are up, ";
-
-/// A target's name as it is said by itself, not below others.
-fn stands_alone(name: &str) -> String {
-    let loaded = name.strip_prefix(RELAY_OVER_DIRECT);
-    if let Some((rtt, which)) = loaded.and_then(|rest| rest.split_once(AT_HALF_LOAD)) {
-        // As what was measured without a line is called: see [`super::capacity`].
-        return format!(
-            "set-up through the relay, to past it, {which}, at half load, on a line of {rtt} ms"
-        );
-    }
-    let other = "time from POST to first audio back, to the round-trip time of a line of";
-    name.replace("the same on a line of", other)
-        .replace(" ms, in all, ", " ms, ")
-}
-
-/// What a call takes besides its round trips, and how far that line is from what was measured; nothing for other targets, or where none was fitted.
-fn besides(setup: &Setup, name: &str) -> Option<String> {
-    let words = name.strip_prefix("round trips from POST to first audio back, ")?;
-    let channel = match words {
-        "no channel" => "without",
-        "channel" => "handshake",
-        "channel, SNAP" => "snap",
-        _ => return None,
+/// Slope and intercept of the line through the medians, beside the time on one line; nothing for other targets, or where the medians are no line.
+fn besides(setup: &Setup, key: Option<Key>) -> Option<String> {
+    let Some(Key::Audio { channel, .. }) = key else {
+        return None;
+    };
+    let channel = match channel {
+        Channel::Without => "without",
+        Channel::Handshake => "handshake",
+        Channel::Snap => "snap",
     };
     let fit = setup.round_trips.iter().find(|one| {
         (one.subject.as_str(), one.connection.as_str()) == ("relay", "warm")
             && (one.channel.as_str(), one.phase.as_str()) == (channel, AUDIO)
     })?;
-    // Less than nothing is no computing: the line is not straight.
-    let (sign, what) = match fit.fixed_ms < 0.0 {
-        true => ('−', ""),
-        false => ('+', " of computing"),
-    };
-    let worst = fit.worst_ms.map_or_else(String::new, |worst| {
-        format!(", to within {}", millis(worst))
-    });
-    let fixed = millis(fit.fixed_ms.abs());
-    Some(format!("{sign} {fixed}{what}{worst}"))
+    let fit = setup.line(fit)?;
+    Some(format!("({fit})"))
+}
+
+impl Setup {
+    /// The line through the medians of a phase, where they are one.
+    fn line(&self, found: &RoundTrips) -> Option<Fit> {
+        let medians = || {
+            let like = |rung: &&Rung| {
+                rung.loss == 0.0
+                    && (&rung.subject, &rung.connection, &rung.channel)
+                        == (&found.subject, &found.connection, &found.channel)
+                    && rung.phases.contains_key(&found.phase)
+            };
+            self.rungs.iter().filter(like).count()
+        };
+        let fit = Fit {
+            round_trips: found.round_trips,
+            fixed_ms: found.fixed_ms,
+            worst_ms: found.worst_ms?,
+            points: found.points.unwrap_or_else(medians),
+        };
+        fit.is_straight().then_some(fit)
+    }
 }
 
 /// Its figures.
 pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     let setup: Setup = source.read()?;
     let metric = |asked: &Asked| {
-        // A ratio of times, or how many round trips; both are the same on any machine.
-        let ratio = asked.name.contains(" / ");
-        let unit = if ratio { Unit::Ratio } else { Unit::RoundTrips };
-        let what = capital(&stands_alone(&asked.name));
-        let metric = Metric::new(&asked.name, &what, asked.found, unit, Better::Lower)
-            .target(asked.must, None);
-        let metric = match besides(&setup, &asked.name) {
+        let key = key(asked);
+        // Both are the same on any machine.
+        let unit = match key {
+            Some(Key::Audio { .. }) => Unit::RoundTrips,
+            _ => Unit::Ratio,
+        };
+        let name = key.map_or_else(|| asked.name.clone(), Key::name);
+        let what = capital(&stands_alone(asked));
+        let metric =
+            Metric::new(&name, &what, asked.found, unit, Better::Lower).target(asked.must, None);
+        let metric = match besides(&setup, key) {
             Some(besides) => metric.besides(besides),
             None => metric,
         };
-        let first = [
-            "round trips",
-            "the same on a line of",
-            "set-up through the relay / direct, 20 ms",
-        ];
         // Of what both are asked at half load, the median is among the first figures, as it is without a line.
-        let first = first.iter().any(|begin| asked.name.starts_with(begin))
-            && !(asked.name.contains(AT_HALF_LOAD) && asked.name.ends_with("p99"));
+        let first = match key {
+            Some(Key::Audio { .. }) => true,
+            Some(Key::RelayOverDirect { rtt_ms, .. }) => rtt_ms == TARGET_RTT_MS,
+            Some(Key::RelayOverDirectLoaded { figure, .. }) => figure == Which::Median,
+            None => false,
+        };
         if first { metric.headline() } else { metric }
     };
-    let mut metrics: Vec<Metric> = setup.targets.iter().map(metric).collect();
-    let is_loaded = |asked: &Asked| asked.name.contains(AT_HALF_LOAD);
+    let asked = setup.targets.iter().filter(|asked| !is_slope(asked));
+    let mut metrics: Vec<Metric> = asked.map(metric).collect();
+    let is_loaded = |asked: &Asked| matches!(key(asked), Some(Key::RelayOverDirectLoaded { .. }));
     if !setup.targets.iter().any(is_loaded) {
         // It is asked all the same.
-        let name = format!("{RELAY_OVER_DIRECT}20{AT_HALF_LOAD}median");
-        let unmeasured = Asked {
-            name,
+        metrics.push(metric(&Asked {
+            name: String::new(),
+            key: Some(Key::RelayOverDirectLoaded {
+                rtt_ms: TARGET_RTT_MS,
+                figure: Which::Median,
+            }),
             found: f64::NAN,
             must: crate::setup::targets::RELAY_OVER_DIRECT,
             how: String::new(),
-        };
-        metrics.push(metric(&unmeasured));
+        }));
     }
     Ok(metrics)
 }
@@ -206,17 +204,17 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
                 (if at == 0 { ": " } else { ", " }) (named(&SUBJECTS, &echo.subject)) " " (millis(echo.subtracted_ms.unwrap_or(echo.ms)))
                 @if echo.subtracted_ms.is_some_and(|subtracted| subtracted != echo.ms) { " of " (millis(echo.ms)) " that were measured" }
             }
-            ". The slope over the line's round-trip time is how many round trips a phase takes."
+            ". Time over the line's round-trip time is what is asked of the line of " (millis(TARGET_RTT_MS)) "; slopes describe."
         }
         div.figures {
             @for (channel, words) in CHANNELS { (ladder(&setup.rungs, channel, words)) }
-            (round_trips(&setup.round_trips, true))
-            (round_trips(&setup.round_trips, false))
+            (round_trips(&setup, true))
+            (round_trips(&setup, false))
             (losses(&setup.rungs))
         }
         (table(&setup.rungs))
-        @for asked in setup.targets.iter().filter(|asked| !asked.how.is_empty()) {
-            p { strong { (capital(&asked.name)) ": " } (asked.how) }
+        @for asked in setup.targets.iter().filter(|asked| !asked.how.is_empty() && !is_slope(asked)) {
+            p { strong { (capital(&stands_alone(asked))) ": " } (asked.how) }
         }
         @for missing in &setup.missing { p.absent { "Not measured: " (missing) } }
     })
@@ -286,8 +284,9 @@ fn ladder(rungs: &[Rung], channel: &str, words: &str) -> Markup {
     .markup()
 }
 
-/// Those of calls with a data channel, or of those without: what they must keep to is not the same.
-fn round_trips(found: &[RoundTrips], channel: bool) -> Markup {
+/// The slopes of calls with a data channel, or of those without: what the times on one line must keep to is not the same. Nothing is held against them.
+fn round_trips(setup: &Setup, channel: bool) -> Markup {
+    let found = &setup.round_trips;
     let phases = [
         ("answer", "answer"),
         ("ice", "ICE"),
@@ -302,7 +301,7 @@ fn round_trips(found: &[RoundTrips], channel: bool) -> Markup {
         phases[2].1,
         phases[3].1,
         phases[4].1,
-        "and besides",
+        "its intercept",
     ]);
     let mut rows = Vec::new();
     let asked = |one: &&RoundTrips| one.phase == AUDIO && (one.channel != "without") == channel;
@@ -317,38 +316,39 @@ fn round_trips(found: &[RoundTrips], channel: bool) -> Markup {
             audio.connection,
             named(&CHANNELS, &audio.channel)
         );
+        let line = setup.line(audio);
+        let none = || "–".to_owned();
         let mut row = vec![name.clone()];
         for (phase, _) in phases {
             let of_phase = found.iter().filter(like).find(|one| one.phase == phase);
-            row.push(of_phase.map_or_else(|| "–".to_owned(), |one| number(one.round_trips)));
+            let fit = of_phase.and_then(|one| setup.line(one));
+            row.push(fit.map_or_else(none, |fit| number(fit.round_trips)));
         }
-        row.push(millis(audio.fixed_ms));
+        row.push(line.map_or_else(none, |fit| millis(fit.fixed_ms)));
         table.rows.push(row);
-        rows.push(Bar {
-            name: capital(&name),
-            value: audio.round_trips,
-            figure: number(audio.round_trips),
-            ours: ["relay", "direct"].contains(&audio.subject.as_str()),
-        });
+        if let Some(fit) = line {
+            rows.push(Bar {
+                name: capital(&name),
+                value: fit.round_trips,
+                figure: number(fit.round_trips),
+                ours: ["relay", "direct"].contains(&audio.subject.as_str()),
+            });
+        }
     }
     if rows.is_empty() {
         return html! {};
     }
-    // A call without a channel may take one less.
-    let (title, must) = if channel {
-        ("Round trips until audio is back", 5.0)
+    let title = if channel {
+        "What round-trip time adds until audio is back"
     } else {
-        ("Round trips until audio is back, no data channel", 4.0)
-    };
-    let most = Baseline {
-        name: format!("must: {must}"),
-        value: must,
+        "What round-trip time adds until audio is back, no data channel"
     };
     Figure {
         title,
-        says: "From the request on, by the slope of the medians. The table has every phase, each counted from the request.",
+        says: "Milliseconds for each of the line's: the slope of the medians from the request on, where three or more are a line, none of them more than 3 ms from it. The table has \
+               every phase; – is no line.",
         legend: Legend::None,
-        drawing: bars(&rows, Some(&most)),
+        drawing: bars(&rows, None),
         table,
     }
     .markup()

@@ -62,7 +62,7 @@ pub struct Costs {
     pub relay_flow: Figure,
     /// Calls that a core of a transceiver carries: through, and decoded.
     pub transceiver_calls: [Figure; 2],
-    /// Whether these are of the time that a call takes alone, since no number of calls was found to keep to the limits, or the search for the most
+    /// Whether these are of the time that a call takes alone because no limit was found: no number of calls kept to the limits, or the search for the most
     /// met none of its own.
     pub transceiver_by_time: [bool; 2],
     /// Processor time of a transceiver for a set-up, in microseconds.
@@ -122,15 +122,10 @@ struct Worked {
     service: Option<String>,
     work: String,
     calls: f64,
-    /// Nothing when the search ended before a limit was met. Older files do not say.
-    #[serde(default = "some_limit")]
+    /// Nothing when the search ended before a limit was met. Older files do not say, and nothing is known of one then.
     limit: Option<String>,
     #[serde(default)]
     steps: Vec<Step>,
-}
-
-fn some_limit() -> Option<String> {
-    Some(String::new())
 }
 
 #[derive(Deserialize)]
@@ -219,7 +214,7 @@ fn for_works(
     Ok([figure(WORKS[0])?, figure(WORKS[1])?])
 }
 
-/// How many calls of the work a core of a transceiver carries, and whether that is by their time alone. `calls.json` has a search, too: what kept to the
+/// How many calls of the work a core of a transceiver carries, and whether that is by their time because no limit was found. `calls.json` has a search, too: what kept to the
 /// limits there counts where `capacity.json` has none of that work, but never more than calls have the time for.
 fn carried(
     capacity: &Read<'_, Capacity>,
@@ -241,10 +236,8 @@ fn carried(
         capacity.figure(&what, "calls", |capacity| capacity.by_time(work))
     };
     if let Some(kept) = kept.or_else(elsewhere) {
-        return Ok(match by_time {
-            Some(by_time) if by_time.value < kept.value => (by_time, true),
-            _ => (kept, false),
-        });
+        let less = by_time.filter(|by_time| by_time.value < kept.value);
+        return Ok((less.unwrap_or(kept), false));
     }
     // The last is a search that ended before a limit was met.
     let open = || calls.figure(&what, "calls", |calls| Some(calls.of(work)?.calls));

@@ -32,8 +32,8 @@ fn signaling() -> Source {
 fn calls() -> Source {
     source(
         Kind::Calls,
-        r#""capacity": [{"work": "passthrough", "calls": 400, "steps": [{"calls": 400, "bytes_per_call": 200000}]},
-        {"work": "transcoding", "calls": 50, "steps": [{"calls": 50, "bytes_per_call": 600000}]}]"#,
+        r#""capacity": [{"work": "passthrough", "calls": 400, "limit": "gaps", "steps": [{"calls": 400, "bytes_per_call": 200000}]},
+        {"work": "transcoding", "calls": 50, "limit": "lateness", "steps": [{"calls": 50, "bytes_per_call": 600000}]}]"#,
     )
 }
 
@@ -224,18 +224,31 @@ fn where_capacity_has_no_search_that_of_calls_counts_before_what_time_allows() {
     let sources = vec![relay(), signaling(), calls(), fitted(4_000.0)];
     assert_eq!(
         found(&costs(sources)),
-        (250.0, "capacity.json".to_owned(), true)
+        (250.0, "capacity.json".to_owned(), false)
     );
-    // That search met no limit.
-    let open = source(
-        Kind::Calls,
-        r#""capacity": [{"work": "passthrough", "calls": 400, "limit": null, "steps": []}]"#,
+    // That a limit was found is not denied because time allows less.
+    let plan = Plan::of(
+        &assume("--users 1").expect("good"),
+        &costs(vec![relay(), signaling(), calls(), fitted(4_000.0)]),
     );
-    let sources = vec![relay(), signaling(), open, fitted(2_000.0)];
-    assert_eq!(
-        found(&costs(sources)),
-        (500.0, "capacity.json".to_owned(), true)
-    );
+    let denied = plan.cautions.iter().any(|caution| {
+        caution.contains("no limit of a transceiver was found with calls passed through")
+    });
+    assert!(!denied, "{:?}", plan.cautions);
+    // That search met no limit, or does not say.
+    for limit in [r#""limit": null, "#, ""] {
+        let open = source(
+            Kind::Calls,
+            &format!(
+                r#""capacity": [{{"work": "passthrough", "calls": 400, {limit}"steps": []}}]"#
+            ),
+        );
+        let sources = vec![relay(), signaling(), open, fitted(2_000.0)];
+        assert_eq!(
+            found(&costs(sources)),
+            (500.0, "capacity.json".to_owned(), true)
+        );
+    }
     let text = Plan::of(
         &assume("--users 1").expect("good"),
         &costs(vec![relay(), signaling(), calls(), fitted(2_000.0)]),

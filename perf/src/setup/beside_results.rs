@@ -6,9 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::results::{Quantiles, Subject};
-use super::targets::{RELAY_OVER_DIRECT, Target};
-use crate::call::comparison::left_out;
-use crate::call::tolerance::GENERATOR_BUSY;
+use super::targets::{Figure, Key, RELAY_OVER_DIRECT, Target};
+use crate::call::comparison::{generator_limit, left_out};
+use crate::call::tolerance::is_generator_limit;
 use crate::impair::Late;
 use crate::report::median;
 
@@ -62,11 +62,10 @@ impl Pass {
                 "{name}: {lost} of the calls that should be up failed or heard nothing"
             ));
         }
-        if self.generator_lost > 0 || self.generator_busy > GENERATOR_BUSY {
+        if is_generator_limit(self.generator_busy, self.generator_lost) {
             return Err(format!(
-                "{name}: the generator was the limit, {:.0} % busy, {} packets lost by its own sockets",
-                100.0 * self.generator_busy,
-                self.generator_lost
+                "{name}: {}",
+                generator_limit(self.generator_busy, self.generator_lost)
             ));
         }
         self.set_up
@@ -119,13 +118,13 @@ impl Beside {
         let found = |[relay, direct]: &[Pass; 2]| Some((relay.found().ok()?, direct.found().ok()?));
         let pairs: Vec<_> = self.passes.iter().filter_map(found).collect();
         let left_out = left_out(&self.uncounted());
-        let target = |name: &str, what: &str, of: fn(&Quantiles) -> f64| {
+        let target = |figure: Figure, what: &str, of: fn(&Quantiles) -> f64| {
             let relay = median(pairs.iter().map(|(relay, _)| of(relay)).collect())?;
             let direct = median(pairs.iter().map(|(_, direct)| of(direct)).collect())?;
-            let name = format!(
-                "set-up through the relay / direct, {:.0} ms, beside calls that are up, {name}",
-                self.rtt_ms
-            );
+            let key = Key::RelayOverDirectLoaded {
+                rtt_ms: self.rtt_ms,
+                figure,
+            };
             let how = format!(
                 "{what} of the time from the POST until DTLS is up, of calls without a channel on a line of {:.0} ms, one after another, with {} calls \
                  of G.711 up ({}), which go the same way but not over the line: {relay:.1} ms by the relay, {direct:.1} ms past it over the trunk; \
@@ -136,11 +135,11 @@ impl Beside {
                 pairs.len(),
                 self.passes.len(),
             );
-            Some(Target::new(name, relay / direct, RELAY_OVER_DIRECT).how(how))
+            Some(Target::new(key, relay / direct, RELAY_OVER_DIRECT).how(how))
         };
         [
-            target("median", "median", |times| times.p50),
-            target("p99", "99th percentile", |times| times.p99),
+            target(Figure::Median, "median", |times| times.p50),
+            target(Figure::P99, "99th percentile", |times| times.p99),
         ]
         .into_iter()
         .flatten()

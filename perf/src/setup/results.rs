@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::beside_results::Beside;
 use super::fit::Fit;
+use super::kept::Ladder;
 use super::targets::{Target, targets};
 use crate::call::embedded_echo::BETWEEN_PACKETS;
 use crate::measured::Measured;
@@ -59,6 +60,18 @@ pub enum Channel {
     Snap,
 }
 
+impl Channel {
+    /// As tables and targets have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Without => "no channel",
+            Self::Handshake => "channel",
+            Self::Snap => "channel, SNAP",
+        }
+    }
+}
+
 /// What a kind of call is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Case {
@@ -78,11 +91,7 @@ impl Case {
             Connection::Warm => "warm",
             Connection::Cold => "cold",
         };
-        let channel = match self.channel {
-            Channel::Without => "no channel",
-            Channel::Handshake => "channel",
-            Channel::Snap => "channel, SNAP",
-        };
+        let channel = self.channel.name();
         format!("{}, {connection}, {channel}", self.subject.name())
     }
 }
@@ -238,6 +247,9 @@ pub struct SetupResults {
     pub measured: Measured,
     /// Whether it was the short form.
     pub quick: bool,
+    /// What was climbed, if anything was. Older files do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// Every kind of call on every line.
     pub rungs: Vec<Rung>,
     /// Round trips by phase.
@@ -264,6 +276,7 @@ impl SetupResults {
         Self {
             measured,
             quick,
+            ladder: None,
             rungs,
             round_trips,
             echoes,
@@ -271,6 +284,12 @@ impl SetupResults {
             targets,
             missing,
         }
+    }
+
+    /// Says what was climbed.
+    #[must_use]
+    pub fn on(self, ladder: Option<Ladder>) -> Self {
+        Self { ladder, ..self }
     }
 
     /// Adds what was found while other calls were up.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::fit::Fit;
 use super::results::{Phase, Rung, SetupResults};
 
 /// The phases that a table has, and what it calls them.
@@ -104,7 +105,7 @@ impl SetupResults {
         for target in &self.targets {
             writeln!(
                 out,
-                "{:<76}{:>8.3}  at most {:<6}{}",
+                "{:<94}{:>8.3}  at most {:<6}{}",
                 target.name,
                 target.found,
                 target.must,
@@ -126,7 +127,8 @@ impl SetupResults {
         if cases.is_empty() {
             return Ok(());
         }
-        write!(out, "\n{:<30}", "round trips from POST (and ms)")?;
+        // A slope is told where there is a line.
+        write!(out, "\n{:<30}", "slope over RTT (intercept, ms)")?;
         for (_, name) in COLUMNS {
             write!(out, "{name:>14}")?;
         }
@@ -134,7 +136,8 @@ impl SetupResults {
         for case in cases {
             write!(out, "{:<30}", case.name())?;
             for (phase, _) in COLUMNS {
-                let figures = self.fit(case, phase).map_or_else(
+                let fit = self.fit(case, phase).filter(Fit::is_straight);
+                let figures = fit.map_or_else(
                     || "-".to_owned(),
                     |fit| format!("{:.2} ({:+.0})", fit.round_trips, fit.fixed_ms),
                 );
@@ -168,7 +171,7 @@ mod tests {
         assert!(table.contains("2 failed: no audio"), "{table}");
         assert!(table.contains("4.50 (+9)"), "{table}");
         assert!(
-            table.contains("4.50 round trips + 9.0 ms, to within 0.0 ms"),
+            table.contains("slope 4.50, intercept 9.0 ms, to within 0.0 ms"),
             "{table}"
         );
         assert!(table.contains("relay 64, 60 ms"), "{table}");

@@ -1,4 +1,4 @@
-"""What faults of the test world may cost, and how long they last: the issue's and the architecture's promises.
+"""What faults of the test world may cost, and how long they last: what the architecture promises.
 
 Limits are for the worst of all calls. Where nothing is promised but that a fault costs nothing, the limit is what a
 scheduler may do to a packet on a machine that runs the whole world (`UNNOTICED_MS`).

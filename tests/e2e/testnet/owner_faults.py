@@ -1,12 +1,11 @@
-"""What befalls what is behind the relays, and what must hold then: transceivers and Redis."""
+"""What befalls transceivers, which own calls, and what must hold then."""
 
 import signal
 
 from firsthop.launching import READY_SECONDS
-from firsthop.waiting import until
 
 from .calls import FRAME_MS, Calls, Group
-from .limits import ENDS_SECONDS, RETURN_SECONDS, UNNOTICED_MS
+from .limits import ENDS_SECONDS, UNNOTICED_MS
 from .topology import HOME
 from .trial import Trial
 
@@ -55,43 +54,3 @@ def drained_ends(trial: Trial) -> None:
     trial.calls.groups.clear()
     status = trial.world.transceivers["1x"].wait(ENDS_SECONDS)
     trial.check("it ends after its last call, with status 0", status == 0)
-
-
-def kill_redis(trial: Trial) -> None:
-    """Redis dies."""
-    assert trial.world.redis is not None
-    trial.world.redis.kill()
-    until("relays notice", lambda: not trial.world.has_redis("A"), RETURN_SECONDS)
-
-
-def redis_is_back(trial: Trial) -> None:
-    """Redis starts again, and relay A finds it."""
-    trial.world.start_redis()
-    until("relay A has its Redis again", lambda: trial.world.has_redis("A"), RETURN_SECONDS)
-
-
-def flush_redis(trial: Trial) -> None:
-    """Redis forgets everything."""
-    trial.note(entries_before=trial.world.flows_in_redis())
-    trial.check("Redis takes the order", trial.world.ask_redis("FLUSHALL") == "+OK")
-
-
-def redis_is_full_again(trial: Trial) -> None:
-    """The relays have written their flows anew."""
-    entries = trial.world.flows_in_redis()
-    trial.note(entries_after=entries)
-    trial.check(f"each call has its entry again ({entries})", entries >= trial.calls.number)
-
-
-def pause_redis(trial: Trial) -> None:
-    """Redis hangs."""
-    assert trial.world.redis is not None
-    trial.world.redis.signal(signal.SIGSTOP)
-
-
-def resume_redis(trial: Trial) -> None:
-    """Relay A noticed, and has its Redis again when that goes on."""
-    assert trial.world.redis is not None
-    trial.check("relay A says that Redis does not answer", not trial.world.has_redis("A"))
-    trial.world.redis.signal(signal.SIGCONT)
-    until("relay A has its Redis again", lambda: trial.world.has_redis("A"), RETURN_SECONDS)

@@ -29,18 +29,8 @@ from .limits import (
     UNNOTICED,
     UNNOTICED_MS,
 )
-from .owner_faults import (
-    drain_owner,
-    drained_ends,
-    flush_redis,
-    kill_owner,
-    kill_redis,
-    only_its_calls_are_anew,
-    pause_redis,
-    redis_is_back,
-    redis_is_full_again,
-    resume_redis,
-)
+from .owner_faults import drain_owner, drained_ends, kill_owner, only_its_calls_are_anew
+from .redis_faults import flush_redis, kill_redis, pause_redis, redis_is_back, redis_is_full_again, resume_redis
 from .region_faults import (
     cut_line,
     kill_cluster_relay,
