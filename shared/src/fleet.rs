@@ -34,6 +34,7 @@ use serde::Deserialize;
 
 use crate::address::{ClientAddr, ClusterId, IngressId, canonical};
 use crate::reload::{ReadError, read_small_file};
+use crate::url_port::{self, PortError};
 
 pub use relays::{RelayEntry, RelayEntryError};
 
@@ -86,14 +87,32 @@ pub enum FleetError {
         id: u16,
     },
     /// A URL that is none.
-    #[error("{kind} {id}: '{url}' is not an http or https URL")]
+    #[error("{kind} {id}: {field} '{url}' is not an http or https URL")]
     Url {
         /// `cluster` or `ingress`.
         kind: &'static str,
         /// The id.
         id: u16,
+        /// Which setting of it.
+        field: &'static str,
         /// What stands there.
         url: String,
+    },
+    /// A URL with a port that is none.
+    #[error(
+        "{kind} {id}: {field} '{url}': {error}; give one from 1 to 65535, or leave the colon out"
+    )]
+    Port {
+        /// `cluster` or `ingress`.
+        kind: &'static str,
+        /// The id.
+        id: u16,
+        /// Which setting of it.
+        field: &'static str,
+        /// What stands there.
+        url: String,
+        /// What is wrong with the port.
+        error: PortError,
     },
     /// A relay that cannot be one.
     #[error(transparent)]
@@ -195,7 +214,10 @@ impl Fleet {
                 });
             }
             check_position("cluster", cluster.id.0, cluster.position)?;
-            check_url("cluster", cluster.id.0, cluster.signaling.as_deref())?;
+            check_url(
+                ("cluster", cluster.id.0, "signaling"),
+                cluster.signaling.as_deref(),
+            )?;
         }
         relays::check(file.cluster.iter().map(|c| (c.id, &c.relays[..])))?;
         let mut by_address = HashMap::new();
@@ -211,7 +233,10 @@ impl Fleet {
                 return Err(FleetError::NoAddress(id.0));
             }
             check_position("ingress", u16::from(id.0), ingress.position)?;
-            check_url("ingress", u16::from(id.0), ingress.health.as_deref())?;
+            check_url(
+                ("ingress", u16::from(id.0), "health"),
+                ingress.health.as_deref(),
+            )?;
             for address in ingress.addresses() {
                 if !advertisable(address) {
                     return Err(FleetError::Unusable { id: id.0, address });
@@ -287,24 +312,36 @@ fn check_position(
 }
 
 /// Checks the form alone: who uses a URL parses it.
-fn check_url(kind: &'static str, id: u16, url: Option<&str>) -> Result<(), FleetError> {
-    let good = |url: &str| {
-        url.strip_prefix("http://")
-            .or_else(|| url.strip_prefix("https://"))
-            .is_some_and(|rest| {
-                !rest.is_empty()
-                    && !rest.starts_with('/')
-                    && rest.bytes().all(|byte| byte.is_ascii_graphic())
-            })
+fn check_url(
+    (kind, id, field): (&'static str, u16, &'static str),
+    url: Option<&str>,
+) -> Result<(), FleetError> {
+    let Some(url) = url else {
+        return Ok(());
     };
-    match url.filter(|url| !good(url)) {
-        Some(url) => Err(FleetError::Url {
+    let rest = url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"));
+    let good = rest.is_some_and(|rest| {
+        !rest.is_empty()
+            && !rest.starts_with('/')
+            && rest.bytes().all(|byte| byte.is_ascii_graphic())
+    });
+    if !good {
+        return Err(FleetError::Url {
             kind,
             id,
+            field,
             url: url.to_owned(),
-        }),
-        None => Ok(()),
+        });
     }
+    url_port::check(url).map_err(|error| FleetError::Port {
+        kind,
+        id,
+        field,
+        url: url.to_owned(),
+        error,
+    })
 }
 
 /// Whether a client could ever send to the address.
@@ -401,7 +438,7 @@ mod tests {
             (&GOOD.replace("8.7", "181.0"), "ingress 7: position"),
             (
                 &GOOD.replace("http://localhost:8080", "localhost:8080"),
-                "cluster 1: 'localhost:8080'",
+                "cluster 1: signaling 'localhost:8080'",
             ),
             (
                 &GOOD.replace("name = \"dev\"", "name = \"dev\"\nposition = [91.0, 0.0]"),
@@ -409,7 +446,15 @@ mod tests {
             ),
             (
                 &GOOD.replace("name = \"fra\"", "health = \"http:///readyz\""),
-                "ingress 7: 'http:///readyz'",
+                "ingress 7: health 'http:///readyz'",
+            ),
+            (
+                &GOOD.replace("localhost:8080", "localhost:99999"),
+                "cluster 1: signaling 'http://localhost:99999': ':99999' in it is no port",
+            ),
+            (
+                &GOOD.replace("name = \"fra\"", "health = \"http://10.1.0.4:0/readyz\""),
+                "ingress 7: health 'http://10.1.0.4:0/readyz': ':0' in it is no port",
             ),
             (
                 &GOOD.replace("cores = 2", "cores = 0"),

@@ -9,6 +9,7 @@
 //! - [`packet`]: the RFC 7983 classes;
 //! - [`keyring`], [`masters`], [`fleet`], [`reload`]: the files that operators hand out;
 //! - [`control`]: the messages from signaling to a transceiver;
+//! - [`url_port`]: what the port of a URL in a setting may be;
 //! - [`address`], [`limits`]: newtypes that cannot be mixed up, and every bound.
 //!
 //! The library has no runtime, no socket and no `unsafe`; it reads no clock and no random source: time and randomness are
@@ -28,3 +29,4 @@ pub mod stun;
 pub mod stun_write;
 pub mod token;
 pub mod trunk;
+pub mod url_port;

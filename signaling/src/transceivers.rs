@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use firsthop_service::server::Complaints;
 use firsthop_shared::address::canonical;
+use firsthop_shared::url_port;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -49,6 +50,7 @@ impl FromStr for Source {
     /// Reads `http://host:port`, with nothing after the port but an optional slash.
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let error = || SourceError(text.to_owned());
+        url_port::check(text).map_err(|_| error())?;
         let url = reqwest::Url::parse(text).map_err(|_| error())?;
         let plain = url.scheme() == "http"
             && url.path() == "/"
@@ -57,10 +59,7 @@ impl FromStr for Source {
             && url.username().is_empty()
             && url.password().is_none();
         let host = url.host_str().filter(|_| plain).ok_or_else(error)?;
-        let port = url
-            .port_or_known_default()
-            .filter(|p| *p != 0)
-            .ok_or_else(error)?;
+        let port = url.port_or_known_default().ok_or_else(error)?;
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         Ok(match bare.parse::<IpAddr>() {
             Ok(ip) if ip.is_unspecified() => return Err(error()),
@@ -338,6 +337,8 @@ mod tests {
             "http://[::]:5080",
             "http://10.0.0.1:0",
             "http://10.0.0.1:99999",
+            "http://10.0.0.1:",
+            "http://media.example:/",
         ] {
             assert_eq!(
                 text.parse::<Source>(),

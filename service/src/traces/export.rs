@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clap::Args;
+use firsthop_shared::url_port;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
@@ -141,6 +142,10 @@ fn endpoint(text: &str) -> Result<String, SettingError> {
     if url.query().is_some() || url.fragment().is_some() {
         return refuse("there is something after its path");
     }
+    // The parser takes an empty port, and 0, for one.
+    if let Err(error) = url_port::check(text.trim()) {
+        return refuse(&error.to_string());
+    }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
@@ -247,6 +252,9 @@ mod tests {
             "localhost:4318",
             "grpc://localhost:4317",
             "http://",
+            "http://otel.example:99999",
+            "http://otel.example:0",
+            "http://otel.example:/base",
             "http://me:secret@otel.example",
             "http://otel.example/?key=secret",
         ] {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
+use firsthop_shared::url_port;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio_rustls::rustls::ClientConfig;
@@ -162,7 +163,7 @@ impl AppError {
 /// Reads the URL of a server.
 ///
 /// # Errors
-/// It is none, or of another scheme; the problem in words.
+/// It is none, or of another scheme, or its port is none; the problem in words.
 pub fn parse_url(text: &str) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| {
         let shown = without_keys(text);
@@ -183,6 +184,13 @@ pub fn parse_url(text: &str) -> Result<Uri, String> {
             "{shown} is not the URL of a WebSocket; give ws:// or wss://, a host and a path, like wss://models.example/v1/realtime"
         ));
     }
+    // The parser reads a port above 65535 as none: the key would be shown to whoever listens on the scheme's own.
+    url_port::check(text).map_err(|error| {
+        format!(
+            "{}: {error}; give one from 1 to 65535, or leave the colon out",
+            without_keys(text)
+        )
+    })?;
     Ok(url)
 }
 

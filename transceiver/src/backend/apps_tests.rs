@@ -279,6 +279,18 @@ fn what_cannot_be_used_is_told_with_the_fix() {
             "app.a.url: what is given is not a URL (",
         ),
         (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"ws://x:99999/?key=my secret\"\n",
+            "app.a.url: 'ws://x:99999/' is not a URL (",
+        ),
+        (
+            "[app.a]\nbackend=\"realtime\"\nurl=\"ws://x:99999/?key=secret\"\n",
+            "app.a.url: 'ws://x:99999/': ':99999' in it is no port; give one from 1 to 65535",
+        ),
+        (
+            "[app.a]\nbackend=\"pipecat\"\nurl=\"wss://x:0\"\n",
+            "app.a.url: 'wss://x:0': ':0' in it is no port",
+        ),
+        (
             "[app.a]\nbackend=\"realtime\"\nurl=\"https://x/#my secret\"\n",
             "app.a.url: 'https://x/' is not the URL of a WebSocket;",
         ),

@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 12] = [
+        let cases: [(&[&str], Option<&str>, &str); 14] = [
             (
                 &[
                     "--backend",
@@ -246,6 +246,16 @@ mod tests {
                 &["--backend", "realtime", "--backend-url", "wss://u:p@x"],
                 None,
                 "--backend-url: there is a user or a password in it; leave it out",
+            ),
+            (
+                &["--backend", "realtime", "--backend-url", "ws://x:99999/"],
+                None,
+                "--backend-url: 'ws://x:99999/': ':99999' in it is no port",
+            ),
+            (
+                &["--backend", "pipecat", "--backend-url", "ws://x:/"],
+                None,
+                "--backend-url: 'ws://x:/': ':' in it is no port",
             ),
             (
                 &["--backend-key-file", "/nowhere"],
