@@ -2,7 +2,7 @@
 //!
 //! - [`settings`]: the command line and the environment, errors in one line, the log, the exit status;
 //! - [`server`]: listening, serving connections within limits, stopping; [`body`]: request bodies within theirs; [`gate`]: how
-//!   many of one client; [`refusals`]: what is closed before it was a request;
+//!   many of one client; `room`: who makes room when there are too many of all; [`refusals`]: what is closed before it was a request;
 //! - [`files`]: files that are read again when they change; [`secret_files`]: those that everybody can read; [`open_files`]: how many may be open; [`file_size`]: how long they may be;
 //! - [`paths`]: how large datagrams to another program may be;
 //! - [`about`]: what a program says of itself among its metrics; [`usage`]: what it uses of the machine;
@@ -22,6 +22,7 @@ mod log;
 pub mod open_files;
 pub mod paths;
 pub mod refusals;
+mod room;
 pub mod secret_files;
 pub mod server;
 pub mod settings;

@@ -16,6 +16,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 pub enum Refusal {
     /// Its address holds as many connections as it may: closed unheard.
     Address,
+    /// It was idle longest when all places were taken, and made room for another.
+    Room,
     /// A request head above what the server parses: answered with a bare 431, or 414 for its URL.
     HeadTooLarge,
     /// What came is no HTTP/1.1: answered with a bare 400, or not at all when it is the beginning of HTTP/2.
@@ -24,13 +26,19 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 3] = [Self::Address, Self::HeadTooLarge, Self::Malformed];
+    pub const ALL: [Self; 4] = [
+        Self::Address,
+        Self::Room,
+        Self::HeadTooLarge,
+        Self::Malformed,
+    ];
 
     /// The word for metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Address => "address",
+            Self::Room => "room",
             Self::HeadTooLarge => "head_too_large",
             Self::Malformed => "malformed",
         }
@@ -69,7 +77,7 @@ pub struct RefusalsShown(pub Arc<Refusals>);
 
 impl Collector for RefusalsShown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Connections closed before there was a request to answer, by reason: address for more than one client address may hold, malformed for what is no HTTP/1.1, head_too_large";
+        let help = "Connections closed before there was a request to answer, by reason: address for more than one client address may hold, room for idle ones that made room for others, malformed for what is no HTTP/1.1, head_too_large";
         let mut family =
             encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
         for why in Refusal::ALL {

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -32,11 +32,13 @@ use crate::limits::{
     ACCEPT_PAUSE, COMPLAINT_INTERVAL, HEAD_BYTES_PARSED, HEADERS_PARSED, LINGER, LINGER_BYTES,
 };
 use crate::refusals::Refusal;
+use crate::room::{Answer, Room, Seat};
 
 /// What a server allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// How many connections are served at once; more wait in the kernel's accept queue.
+    /// How many connections are served at once. For one more, the one that has been idle longest is closed; while all are being answered, more
+    /// wait in the kernel's accept queue.
     pub connections: usize,
     /// How long a client may take for a request head, for a TLS handshake, and between two requests.
     pub head: Duration,
@@ -119,7 +121,7 @@ pub async fn serve_after<H, F, S>(
     F: Future<Output = io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(limits.connections));
+    let room = Room::new(limits.connections);
     let mut accepting = JoinSet::new();
     for listener in listeners {
         let connections = Connections {
@@ -127,15 +129,16 @@ pub async fn serve_after<H, F, S>(
             router: router.clone(),
             limits,
             gate: Arc::clone(&gate),
-            slots: Arc::clone(&slots),
+            room: Arc::clone(&room),
             stop: stop.clone(),
         };
         accepting.spawn(connections.accept(listener));
     }
     while accepting.join_next().await.is_some() {}
-    // Every connection holds a slot: when all can be had, all connections are closed.
-    let closed = slots.acquire_many(u32::try_from(limits.connections).unwrap_or(u32::MAX));
-    if timeout(limits.stop, closed).await.is_err() {
+    if timeout(limits.stop, room.empty(limits.connections))
+        .await
+        .is_err()
+    {
         tracing::info!("some connections were still open after the grace period");
     }
 }
@@ -147,7 +150,7 @@ struct Connections<H> {
     router: Router,
     limits: Limits,
     gate: Arc<Gate>,
-    slots: Arc<Semaphore>,
+    room: Arc<Room>,
     stop: watch::Receiver<bool>,
 }
 
@@ -160,17 +163,14 @@ where
     async fn accept(mut self, listener: TcpListener) {
         let mut complaints = Complaints::default();
         let mut turned_away = Complaints::default();
+        let mut crowded = Complaints::default();
         loop {
-            let next = async {
-                let slot = Arc::clone(&self.slots).acquire_owned().await;
-                (slot, listener.accept().await)
-            };
-            let (slot, accepted) = tokio::select! {
-                next = next => next,
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
                 () = stopped(&mut self.stop) => return,
             };
-            match (slot, accepted) {
-                (Ok(slot), Ok((stream, peer))) => {
+            match accepted {
+                Ok((stream, peer)) => {
                     let peer = canonical(peer);
                     let Some(held) = self.gate.enter(peer.ip()) else {
                         if let Some(closed) = turned_away.due(Instant::now()) {
@@ -178,41 +178,58 @@ where
                         }
                         continue;
                     };
+                    let entered = tokio::select! {
+                        entered = self.room.enter() => entered,
+                        () = stopped(&mut self.stop) => return,
+                    };
+                    // The room is never closed.
+                    let Ok((place, seat, displaced)) = entered else {
+                        return;
+                    };
+                    if displaced && let Some(closed) = crowded.due(Instant::now()) {
+                        tracing::warn!(%peer, closed, places = self.limits.connections, "all connections are in use: those that were idle longest are closed for others");
+                    }
                     let connections = self.clone();
                     tokio::spawn(async move {
-                        connections.serve(stream, peer).await;
-                        drop((held, slot));
+                        let seat = Arc::new(seat);
+                        connections.serve(stream, peer, &seat).await;
+                        // Who was upgraded goes on without a place.
+                        seat.ending();
+                        drop((held, place));
                     });
                 }
-                (Ok(_), Err(error)) if is_the_connections_own(&error) => {}
-                (Ok(_), Err(error)) => {
+                Err(error) if is_the_connections_own(&error) => {}
+                Err(error) => {
                     if let Some(failures) = complaints.due(Instant::now()) {
                         tracing::warn!(%error, failures, "cannot accept connections: may enough files be open?");
                     }
                     sleep(ACCEPT_PAUSE).await;
                 }
-                // The semaphore is never closed.
-                (Err(_), _) => return,
             }
         }
     }
 
-    async fn serve(mut self, stream: TcpStream, peer: SocketAddr) {
+    async fn serve(mut self, stream: TcpStream, peer: SocketAddr, seat: &Arc<Seat>) {
         // Answers are small and the next request waits for them.
         let _ = stream.set_nodelay(true);
         let shaking = timeout(self.limits.head, (self.handshake)(stream));
         let shaken = tokio::select! {
+            biased;
             shaken = shaking => shaken,
+            () = seat.wanted() => return self.gate.refusals().count(Refusal::Room),
             () = stopped(&mut self.stop) => return,
         };
         match shaken {
-            Ok(Ok(stream)) => self.answer(stream, peer).await,
+            Ok(Ok(stream)) => {
+                seat.shaken();
+                self.answer(stream, peer, seat).await;
+            }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "handshake failed"),
             Err(_) => tracing::debug!(%peer, "handshake timed out"),
         }
     }
 
-    async fn answer(mut self, stream: S, peer: SocketAddr) {
+    async fn answer(mut self, stream: S, peer: SocketAddr, seat: &Arc<Seat>) {
         let unread = Arc::new(AtomicBool::new(false));
         let upgraded = Arc::new(AtomicBool::new(false));
         let stream = Lingering {
@@ -224,7 +241,9 @@ where
             patience: None,
             stall: self.limits.body,
             stalled: None,
+            seat: Arc::clone(seat),
         };
+        let asked = Arc::clone(seat);
         let service = TowerToHyperService::new(self.router);
         let service = service_fn(move |request: Request<Incoming>| {
             let (head, body) = request.into_parts();
@@ -232,6 +251,8 @@ where
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(Peer(peer));
             unread.store(false, Relaxed);
+            let seat = Arc::clone(&asked);
+            seat.answering();
             let answering = service.call(request);
             let (unread, upgraded) = (Arc::clone(&unread), Arc::clone(&upgraded));
             async move {
@@ -244,7 +265,9 @@ where
                     // What is left of the body would be taken for the next request.
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
+                    seat.ending();
                 }
+                let response = response.map(|body| Answer::new(body, seat));
                 Ok::<_, std::convert::Infallible>(response)
             }
         });
@@ -256,9 +279,21 @@ where
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         let mut connection = pin!(connection);
-        let result = tokio::select! {
-            result = connection.as_mut() => result,
-            () = stopped(&mut self.stop) => {
+        let finish = tokio::select! {
+            biased;
+            // What has come is heard before it is decided who is idle.
+            result = connection.as_mut() => Some(result),
+            () = seat.wanted() => {
+                if !seat.stays() {
+                    return self.gate.refusals().count(Refusal::Room);
+                }
+                None
+            }
+            () = stopped(&mut self.stop) => None,
+        };
+        let result = match finish {
+            Some(result) => result,
+            None => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -324,6 +359,7 @@ struct Lingering<S> {
     stall: Duration,
     /// ...and the end of that time, while it takes none.
     stalled: Option<Pin<Box<Sleep>>>,
+    seat: Arc<Seat>,
 }
 
 impl<S> Lingering<S> {
@@ -385,6 +421,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.seat.flushed();
+        }
         self.watch(cx, flushed)
     }
 

@@ -113,7 +113,7 @@ impl FrontDoor {
     /// Has a call made from an offer: placed, minted, answered by its owner.
     ///
     /// An owner that fails is tried once elsewhere; an owner that answers 409 (session id taken, shard unknown) gets another id,
-    /// a bounded number of times.
+    /// and in the latter case another worker, a bounded number of times.
     ///
     /// # Errors
     /// What the client is told: 400 and 422 are the owner's verdict on the offer, 503 no room, 502 and 504 an owner's failure.
@@ -170,12 +170,16 @@ impl FrontDoor {
                 Err(error) => error,
             };
             match error.code() {
-                Some(ControlCode::SessionExists | ControlCode::NoSuchShard)
+                Some(code @ (ControlCode::SessionExists | ControlCode::NoSuchShard))
                     if mints < MINTS_MAX =>
                 {
-                    tracing::info!(control = %place.control, reason = %error, "minting again");
+                    tracing::info!(control = %place.control, shard = %place.shard, reason = %error, "minting again");
                     self.metrics.create_again(Again::Minted);
-                    reservation.refused();
+                    if code == ControlCode::NoSuchShard {
+                        reservation.no_such_shard();
+                    } else {
+                        reservation.refused();
+                    }
                 }
                 Some(
                     ControlCode::BadOffer

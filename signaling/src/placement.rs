@@ -37,6 +37,8 @@ pub enum Outcome {
     Kept,
     /// The owner does not have it.
     Refused,
+    /// The owner does not have it, nor such a worker.
+    NoSuchShard,
 }
 
 /// How a transceiver stands, in one word.
@@ -115,6 +117,8 @@ struct Shard {
     before_poll: u32,
     /// Settled since.
     since_poll: u32,
+    /// The owner said that there is no such worker; its next status tells.
+    gone: bool,
 }
 
 impl Placement {
@@ -194,6 +198,7 @@ impl Placement {
         for (shard, told) in owner.shards.iter_mut().zip(&status.shards) {
             shard.sessions = told.sessions;
             shard.capacity = told.capacity;
+            shard.gone = false;
             shard.before_poll = 0;
         }
     }
@@ -244,10 +249,18 @@ impl Placement {
         if owner.report.as_ref().is_none_or(|r| r.boot != place.boot) {
             return;
         }
-        if let Some(shard) = owner.shards.get_mut(usize::from(place.shard.0)) {
+        let at = usize::from(place.shard.0);
+        if let Some(shard) = owner.shards.get_mut(at) {
             shard.in_flight = shard.in_flight.saturating_sub(1);
             if outcome == Outcome::Kept {
                 shard.since_poll += 1;
+            }
+        }
+        if outcome == Outcome::NoSuchShard {
+            // Another process is there than the last status was of, with fewer workers. They are numbered without gaps: those before this one
+            // may be there, and take calls meanwhile.
+            for shard in owner.shards.iter_mut().skip(at) {
+                shard.gone = true;
             }
         }
     }
@@ -319,7 +332,7 @@ impl Shard {
         let own = [self.in_flight, self.before_poll, self.since_poll];
         Load {
             sessions: u64::from(self.sessions) + own.into_iter().map(u64::from).sum::<u64>(),
-            capacity: u64::from(self.capacity),
+            capacity: if self.gone { 0 } else { self.capacity.into() },
         }
     }
 }

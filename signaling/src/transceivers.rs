@@ -288,6 +288,11 @@ impl Reservation {
     pub fn refused(mut self) {
         self.outcome = Outcome::Refused;
     }
+
+    /// The same, and the owner has no such worker: nothing is placed there until its next status.
+    pub fn no_such_shard(mut self) {
+        self.outcome = Outcome::NoSuchShard;
+    }
 }
 
 impl Drop for Reservation {

@@ -59,7 +59,7 @@ async fn echo(body: Body) -> Result<Vec<u8>, (StatusCode, String)> {
 }
 
 impl Served {
-    async fn start(limits: Limits) -> Self {
+    pub(crate) async fn start(limits: Limits) -> Self {
         Self::start_behind(Arc::default(), limits).await
     }
 
@@ -104,6 +104,11 @@ impl Served {
         let mut stream = TcpStream::connect(self.address).await.expect("connected");
         stream.write_all(bytes.as_bytes()).await.expect("sent");
         stream
+    }
+
+    /// How many were turned away for this.
+    pub(crate) fn refused(&self, why: Refusal) -> u64 {
+        self.gate.refusals().of(why)
     }
 
     /// Waits until that many were turned away: a connection is counted when it has ended on the server's side too.
@@ -168,26 +173,6 @@ async fn a_head_that_does_not_come_to_its_end_is_cut_off() {
             .starts_with("HTTP/1.1 200 ")
     );
     assert_eq!(rest(&mut idle).await, "");
-}
-
-#[tokio::test]
-async fn more_connections_than_the_bound_wait_and_are_served_later() {
-    let served = Served::start(Limits {
-        connections: 2,
-        ..AMPLE
-    })
-    .await;
-    let request = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
-    let mut first = served.send(request).await;
-    let mut second = served.send(request).await;
-    response(&mut first, "here\n").await;
-    response(&mut second, "here\n").await;
-    // Both stay open; the kernel takes a third, and nobody answers it.
-    let mut third = served.send(request).await;
-    let mut space = [0; 1];
-    assert!(timeout(SHORT, third.read(&mut space)).await.is_err());
-    drop(first);
-    response(&mut third, "here\n").await;
 }
 
 #[tokio::test]

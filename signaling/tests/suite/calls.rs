@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::stage::{ANSWER, KEY, OFFER, PATIENCE, PATIENT, Reply, Stage, Stub, header, told};
 use axum::http::StatusCode;
 use firsthop_shared::address::IngressId;
-use firsthop_shared::control::ControlCode;
+use firsthop_shared::control::{ControlCode, CreateRequest};
 
 #[tokio::test]
 async fn an_offer_is_answered_by_its_owner_with_a_location() {
@@ -111,7 +111,7 @@ async fn a_taken_session_id_is_minted_again_at_the_same_owner() {
     let stub = Stub::start(&stage, &[10]).await;
     let front = stage.front(&[&stub]).await;
     stub.reply(Reply::Refuse(ControlCode::SessionExists));
-    stub.reply(Reply::Refuse(ControlCode::NoSuchShard));
+    stub.reply(Reply::Refuse(ControlCode::SessionExists));
     assert_eq!(front.call().await.status(), 201);
 
     let state = stub.state();
@@ -119,6 +119,22 @@ async fn a_taken_session_id_is_minted_again_at_the_same_owner() {
     let ufrags: HashSet<&str> = state.asked.iter().map(|a| a.ufrag.as_str()).collect();
     assert_eq!(sessions.len(), 3);
     assert_eq!(ufrags.len(), 3);
+}
+
+#[tokio::test]
+async fn an_owner_that_has_fewer_workers_takes_calls_before_its_next_status() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10, 10]).await;
+    let front = stage.front(&[&stub]).await;
+    // It is another process by now.
+    stub.state().capacity = vec![10];
+    stub.state().boot += 1;
+    for call in 0..10 {
+        assert_eq!(front.call().await.status(), 201, "{call}");
+    }
+    let gone = |asked: &&CreateRequest| asked.shard == 1;
+    assert!(stub.state().asked.iter().filter(gone).count() <= 1);
+    assert_eq!(told(front.call().await).await.code, "no_capacity");
 }
 
 #[tokio::test]

@@ -169,6 +169,31 @@ fn a_refused_call_gives_its_place_back_and_a_kept_one_does_not() {
 }
 
 #[test]
+fn a_worker_that_is_gone_is_left_out_with_those_behind_it_until_the_next_status() {
+    let now = Instant::now();
+    let mut random = StdRng::seed_from_u64(7);
+    let four = status(1, &[(0, 9), (0, 9), (0, 9), (0, 9)]);
+    let mut table = table(std::slice::from_ref(&four), now);
+    let two = loop {
+        let place = table.place(now, None, &mut random).expect("room");
+        if place.shard.0 == 2 {
+            break place;
+        }
+        table.settle(&place, Outcome::Refused);
+    };
+    table.settle(&two, Outcome::NoSuchShard);
+    // The load counts only what is there: two workers have room for eighteen.
+    for _ in 0..18 {
+        let place = table.place(now, None, &mut random).expect("room");
+        assert!(place.shard.0 < 2, "{}", place.shard);
+    }
+    assert_eq!(table.place(now, None, &mut random), None);
+    assert_eq!(table.standing(control(1), now), Some(Standing::Full));
+    table.observe(control(1), &four, now);
+    assert!(table.place(now, None, &mut random).expect("room").shard.0 >= 2);
+}
+
+#[test]
 fn a_call_made_during_a_poll_counts_until_the_poll_after_it() {
     let now = Instant::now();
     let mut random = StdRng::seed_from_u64(5);
