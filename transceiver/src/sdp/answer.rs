@@ -230,7 +230,7 @@ mod tests {
     fn offer() -> Offer {
         Offer::parse(&format!(
             "v=0\r\no=- 1 2 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\na=mid:v\r\n\
-             m=audio 9 UDP/TLS/RTP/SAVP 111\r\n{TRANSPORT}a=mid:the-voice\r\na=rtpmap:111 opus/48000/2\r\n"
+             m=audio 9 UDP/TLS/RTP/SAVP 111\r\n{TRANSPORT}a=mid:the-voice\r\na=rtcp-mux\r\na=rtpmap:111 opus/48000/2\r\n"
         ))
         .expect("an offer")
     }

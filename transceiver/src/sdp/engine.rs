@@ -28,9 +28,6 @@ impl Offer {
             let _ = write!(out, " {}", section.engine_mid);
         }
         out.push_str("\r\n");
-        if self.session_attribute("ice-lite").is_some() {
-            out.push_str("a=ice-lite\r\n");
-        }
         for section in accepted() {
             match section.role {
                 Role::Audio => self.write_audio(&mut out, section),
@@ -129,9 +126,7 @@ impl Offer {
             section.attributes.shrink_to_fit();
         }
         self.session_attributes.retain(|line| {
-            is_transport(line)
-                || is_direction(line)
-                || ["ice-lite", "extmap-allow-mixed"].contains(&line.as_str())
+            is_transport(line) || is_direction(line) || line.as_str() == "extmap-allow-mixed"
         });
         self.session_attributes.shrink_to_fit();
     }

@@ -73,9 +73,9 @@ impl Offer {
     /// own network.
     ///
     /// # Errors
-    /// [`OfferError::Malformed`] for text that is no SDP, lacks ICE credentials or a fingerprint, or has a value in them that its grammar
-    /// does not allow; [`OfferError::Unsupported`] for SDP with neither audio nor a channel that is served, and for a WHIP offer that is
-    /// not served whole.
+    /// [`OfferError::Malformed`] for text that is no SDP, lacks ICE credentials or a fingerprint, or has a value in what is served that its
+    /// grammar does not allow; [`OfferError::Unsupported`] for SDP with neither audio nor a channel that is served, for ICE lite, for audio
+    /// without RTCP on its port, and for a WHIP offer that is not served whole.
     pub fn parse_for(text: &str, purpose: Purpose) -> Result<Self, OfferError> {
         if text.len() > SDP_MAX {
             return Err(OfferError::malformed(format!(
@@ -362,7 +362,7 @@ impl Offer {
         {
             strict::setup(value)?;
         }
-        Ok(())
+        strict::served(self)
     }
 
     fn check_ice(&self) -> Result<(), OfferError> {
@@ -392,7 +392,7 @@ pub(crate) mod tests {
     fn audio(mid: &str) -> String {
         format!(
             "m=audio 9 UDP/TLS/RTP/SAVPF 111 0\r\nc=IN IP4 0.0.0.0\r\n{TRANSPORT}a=setup:actpass\r\na=mid:{mid}\r\n\
-             a=sendrecv\r\na=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1\r\n\
+             a=rtcp-mux\r\na=sendrecv\r\na=rtpmap:111 opus/48000/2\r\na=fmtp:111 minptime=10;useinbandfec=1\r\n\
              a=rtcp-fb:111 transport-cc\r\na=rtpmap:0 PCMU/8000\r\n\
              a=candidate:1 1 udp 2113937151 abc.local 5000 typ host\r\n"
         )
@@ -437,7 +437,7 @@ pub(crate) mod tests {
     #[test]
     fn an_embedded_offer_without_group_mid_direction_or_feedback_profile_is_served() {
         let text = format!(
-            "v=0\no=- 1 2 IN IP4 0.0.0.0\ns=-\nt=0 0\n{}m=audio 9 UDP/TLS/RTP/SAVP 111\na=setup:passive\n\
+            "v=0\no=- 1 2 IN IP4 0.0.0.0\ns=-\nt=0 0\n{}m=audio 9 UDP/TLS/RTP/SAVP 111\na=setup:passive\na=rtcp-mux\n\
              a=mid:audio-section-with-a-long-name\na=rtpmap:111 OPUS/48000/2\n",
             TRANSPORT.replace("\r\n", "\n")
         );

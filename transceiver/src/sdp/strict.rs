@@ -3,8 +3,12 @@
 //! Checked is what is used: an attribute of a section that is answered with port 0 fails no call, but for its `mid`, which the answer
 //! repeats.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::engine::DIRECTIONS;
 use super::offer::{Offer, OfferError};
-use super::section::{Role, Section};
+use super::section::{Role, Section, all};
 
 /// How much of a value an error repeats.
 const QUOTED: usize = 40;
@@ -130,6 +134,90 @@ pub(super) fn credential(
         }
         Some(_) => Err(OfferError::malformed(format!("a={name} is not valid"))),
         None => Err(OfferError::malformed(format!("the offer has no a={name}"))),
+    }
+}
+
+/// Checks what is used of the sections that are served, beyond their transport's credentials.
+pub(super) fn served(offer: &Offer) -> Result<(), OfferError> {
+    if offer.credential("ice-lite").is_some() {
+        return Err(OfferError::Unsupported(
+            "a=ice-lite: such a client sends no checks, and here it is the client who does: offer full ICE"
+                .to_owned(),
+        ));
+    }
+    if let Some(audio) = offer.section(Role::Audio) {
+        rtcp_mux(offer, audio)?;
+        for value in all(&audio.attributes, "extmap") {
+            extmap(value)?;
+        }
+    }
+    if let Some(channel) = offer.section(Role::Channel) {
+        message_size(channel)?;
+        sctp_init(channel)?;
+    }
+    Ok(())
+}
+
+/// Checks that RTCP comes on the port of the audio (RFC 5761 section 5.1.1): there is one port, and no answer without this may follow from an
+/// offer without it. In a group the section that has the transport may say it for all (RFC 9143 section 7.1.3).
+fn rtcp_mux(offer: &Offer, audio: &Section) -> Result<(), OfferError> {
+    let says = |name| {
+        audio.attribute(name).is_some() || (audio.grouped && offer.credential(name).is_some())
+    };
+    if ["rtcp-mux", "rtcp-mux-only"].into_iter().any(says) {
+        return Ok(());
+    }
+    Err(OfferError::Unsupported(
+        "the audio has no a=rtcp-mux: RTCP has no port of its own here, so offer it on the audio's"
+            .to_owned(),
+    ))
+}
+
+/// Checks a header extension, `id[/direction] URI …` (RFC 8285 section 8). Its id is one that a header can hold, or one of those that stand for
+/// more extensions than there is room for (section 7), which the engine leaves out.
+fn extmap(value: &str) -> Result<(), OfferError> {
+    let (entry, uri) = value.split_once(' ').unwrap_or((value, ""));
+    let (id, direction) = match entry.split_once('/') {
+        Some((id, direction)) => (id, Some(direction)),
+        None => (entry, None),
+    };
+    let digits = id.bytes().all(|b| b.is_ascii_digit());
+    let known = matches!(id.parse::<u16>(), Ok(1..=255 | 4_096..=4_351)) && digits;
+    if known && direction.is_none_or(|d| DIRECTIONS.contains(&d)) && !uri.trim().is_empty() {
+        return Ok(());
+    }
+    Err(OfferError::malformed(format!(
+        "a=extmap:{} is no header extension: an id from 1 to 255, perhaps a direction, and a URI",
+        quoted(value)
+    )))
+}
+
+/// Checks what a client lets us send in one message (RFC 8841 section 6.1).
+fn message_size(channel: &Section) -> Result<(), OfferError> {
+    let Some(value) = channel.attribute("max-message-size") else {
+        return Ok(());
+    };
+    let digits = value.trim().bytes().all(|b| b.is_ascii_digit());
+    if digits && value.trim().parse::<usize>().is_ok() {
+        return Ok(());
+    }
+    Err(OfferError::malformed(format!(
+        "a=max-message-size:{} is no number of bytes: give one, or 0 for any",
+        quoted(value)
+    )))
+}
+
+/// Checks the form of a handshake of SCTP that is in an offer; what is in it the engine reads.
+fn sctp_init(channel: &Section) -> Result<(), OfferError> {
+    let Some(value) = channel.attribute("sctp-init") else {
+        return Ok(());
+    };
+    match STANDARD.decode(value) {
+        Ok(chunk) if !chunk.is_empty() => Ok(()),
+        _ => Err(OfferError::malformed(format!(
+            "a=sctp-init:{} is not base64: give an INIT chunk, or leave it out",
+            quoted(value)
+        ))),
     }
 }
 

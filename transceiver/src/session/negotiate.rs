@@ -7,7 +7,7 @@ use firsthop_shared::control::IceCredentials;
 use str0m::change::SdpOffer;
 use str0m::format::{CodecConfig, FormatParams};
 use str0m::media::Frequency;
-use str0m::{Candidate, Input, RtcConfig};
+use str0m::{Candidate, Input, RtcConfig, RtcError};
 
 use super::early::Early;
 use super::quality::Quality;
@@ -198,7 +198,7 @@ impl Session {
             offer.ice_ufrag().to_owned(),
             offer.ice_password().to_owned(),
         );
-        let answer = result.map_err(|error| OfferError::Malformed(error.to_string()))?;
+        let answer = result.map_err(|error| refusal(&error))?;
         self.voice.takes_fec(offer.takes_fec());
         self.answers += 1;
         let candidates: Vec<SocketAddr> = advertised.iter().map(|a| a.address).collect();
@@ -237,6 +237,15 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// What the engine has against an offer, in words that name the attribute where the engine's do not.
+fn refusal(error: &RtcError) -> OfferError {
+    OfferError::Malformed(match error {
+        // Of SCTP there is nothing to go wrong yet but the handshake that the offer has in it.
+        RtcError::Sctp(error) => format!("a=sctp-init: {error}"),
+        error => error.to_string(),
+    })
 }
 
 /// Tells the engine of the one codec that the call has, under the client's payload type: an answer to a client that only sends would

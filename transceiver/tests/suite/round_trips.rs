@@ -243,15 +243,3 @@ fn the_clock_of_a_handshake_of_ours_begins_with_the_client_s_first_check() {
     let hellos = call.sent.iter().filter(|(_, one)| hello(&one.payload));
     assert_eq!(hellos.count(), 1);
 }
-
-#[test]
-fn a_malformed_handshake_in_an_offer_is_no_handshake() {
-    let mut call = Call::with(7, true, &two_ingresses(), |offer| {
-        let line = "a=sctp-port:5000\r\n";
-        offer.replace(line, &format!("{line}a=sctp-init:%%%\r\n"))
-    });
-    assert!(!call.answer.contains("sctp-init"), "{}", call.answer);
-    call.until(Duration::from_secs(5), |call| {
-        !call.client.heard.events.is_empty()
-    });
-}
