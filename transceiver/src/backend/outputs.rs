@@ -62,7 +62,7 @@ pub(super) struct Outputs {
     clears: usize,
     /// What the last poll gave.
     given: Vec<i16>,
-    /// The client knows of the outage: it is told once that there is no connection, and again when the next one is lost.
+    /// The client knows of the outage: it is told once that there is no connection, and again when there has been a session meanwhile.
     told: bool,
     /// There has been a connection.
     connected: bool,
@@ -109,9 +109,13 @@ impl Outputs {
         self.peer = peer;
     }
 
-    /// There is a connection.
+    /// There is a connection. That alone ends no outage: a server that fails at once takes connections, too.
     pub(super) fn connected(&mut self) {
         self.connected = true;
+    }
+
+    /// There is a session behind the connection: the outage is over.
+    pub(super) fn restored(&mut self) {
         self.told = false;
     }
 

@@ -80,3 +80,24 @@ fn a_cut_of_what_the_playout_knows_is_told_by_the_playout_alone() {
     let cut = outputs.played(PlayoutEvent::Cleared { item, sent_ms: 4 });
     assert_eq!(cut.map(|cut| cut.sent_ms), Some(4));
 }
+
+#[test]
+fn an_outage_is_told_of_once_until_there_is_a_session() {
+    let mut outputs = outputs();
+    let broken = Loss {
+        cause: LossCause::Closed(Some(1_011)),
+        retry: Some(std::time::Duration::from_secs(1)),
+    };
+    let mut told = |restored: bool| {
+        outputs.connected();
+        if restored {
+            outputs.restored();
+        }
+        outputs.lost(&broken, false, Instant::now());
+        polled(&mut outputs, 0).len()
+    };
+    assert_eq!(
+        [false, false, false, true, false].map(&mut told),
+        [1, 0, 0, 1, 0]
+    );
+}

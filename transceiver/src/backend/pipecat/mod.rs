@@ -386,6 +386,8 @@ impl Pipecat {
     /// There is a connection: the bot is told that its client is there, and then everything that waited.
     fn open(&mut self) {
         self.outputs.connected();
+        // The client is told so below: what it knows of the connection is what it was told last.
+        self.outputs.restored();
         // Of a connection that is made again the client is told, too: a bot may have nothing to say before it is asked.
         let kind = if std::mem::replace(&mut self.announced, true) {
             "session.updated"

@@ -279,6 +279,7 @@ impl Realtime {
     /// The server is ready: it is told the session, and then everything that waited.
     fn open(&mut self, beta: bool) {
         self.hello_by = None;
+        self.outputs.restored();
         if let Some(session) = session::update(&self.session, self.format) {
             // What follows is in the format that is asked for here.
             self.follow(&session::told(&session));

@@ -401,7 +401,7 @@ fn a_connection_that_is_made_again() {
         "the client's word outlives the connection"
     );
     let lost = of_type(&lines, "to_client", "error");
-    // Before the first connection and after it, each once, however many attempts fail.
+    // Before the first session and after it, each once, however many attempts fail, and whether or not they get as far as a handshake.
     assert_eq!(lost.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 600]);
     assert!(of_type(&lines, "to_server", "conversation.item.truncate").is_empty());
 }
