@@ -24,6 +24,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::APP_NAME_MAX;
+
 /// Path of session creation.
 pub const SESSIONS_PATH: &str = "/v1/sessions";
 
@@ -88,6 +90,13 @@ pub struct CreateRequest {
     /// After how many seconds the owner ends the session, with a warning before; nothing means the owner's own limit alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<u32>,
+}
+
+/// Whether a text is the name of an application, as a WHIP client's URL has it: 1 to [`APP_NAME_MAX`] letters, digits, `-`, `_` or `.`.
+#[must_use]
+pub fn is_app_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=APP_NAME_MAX).contains(&text.len()) && text.bytes().all(plain)
 }
 
 /// The owner's answer to the offer.

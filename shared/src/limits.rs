@@ -53,6 +53,9 @@ pub const CONTROL_IDLE_SECS: u64 = 10;
 /// The largest SDP offer, in bytes. A browser's audio offer has about 3 KiB, one with video about 8 KiB.
 pub const SDP_MAX: usize = 64 * 1_024;
 
+/// The longest name of a WHIP application, in bytes.
+pub const APP_NAME_MAX: usize = 64;
+
 /// How many ingress addresses an answer may advertise.
 pub const INGRESSES_PER_ANSWER_MAX: usize = 8;
 

@@ -100,8 +100,11 @@ impl FrontDoor {
             Purpose::Scope(scope) => scope,
             Purpose::Call { .. } => Scope::Calls,
         };
-        // A client secret is for calls, whatever its key may do besides.
-        if !caller.grant.allows(scope) || (caller.claims.is_some() && scope != Scope::Calls) {
+        let allowed = match &caller.claims {
+            Some(_) => caller.grant.allows_secret(scope),
+            None => caller.grant.allows(scope),
+        };
+        if !allowed {
             return Err(ApiError::new(
                 StatusCode::FORBIDDEN,
                 "insufficient_scope",

@@ -126,7 +126,7 @@ pub async fn call(headers: &HeaderMap, kind: &str, body: Bytes) -> Result<CallBo
         _ => from_form(headers, body).await?,
     };
     if sdp.len() > SDP_MAX {
-        return Err(ApiError::too_large(SDP_MAX).about("sdp"));
+        return Err(ApiError::sdp_too_large(sdp.len()));
     }
     let sdp = check_offer(&sdp)?.to_owned();
     let session = session.map(check_session).transpose()?;
@@ -139,7 +139,7 @@ pub async fn call(headers: &HeaderMap, kind: &str, body: Bytes) -> Result<CallBo
 /// 400 with the reason, 413.
 pub fn check_offer(body: &[u8]) -> Result<&str, ApiError> {
     if body.len() > SDP_MAX {
-        return Err(ApiError::too_large(SDP_MAX).about("sdp"));
+        return Err(ApiError::sdp_too_large(body.len()));
     }
     offer::check(body).map_err(|error| {
         ApiError::new(StatusCode::BAD_REQUEST, "invalid_offer", sentence(&error)).about("sdp")

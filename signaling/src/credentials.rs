@@ -9,7 +9,8 @@
 //! name = "dev"
 //! sha256 = "…"    # 64 hexadecimal digits: printf %s "$KEY" | sha256sum
 //! # All of these may be left out:
-//! scopes = ["calls", "secrets", "sideband"]    # what the key may do; "admin" is never meant by default
+//! scopes = ["calls", "secrets", "sideband"]    # what the key may do; "admin" is never meant by default. Client secrets make calls,
+//!                                              # also those of a key that has "secrets" alone
 //! rate = { per_second = 50, burst = 200 }      # calls and secrets together
 //! max_seconds = 3600                           # after how long its calls end
 //! tenant = "shop"                              # whose calls it places and reaches: its name, when left out
@@ -63,6 +64,9 @@ pub enum CredentialsError {
     /// Two keys have one name.
     #[error("two keys are named '{0}'")]
     Duplicate(KeyName),
+    /// One key under two names: the first in the file would win, whatever the second may do.
+    #[error("keys '{0}' and '{1}' have the same sha256: give each client a key of its own")]
+    Same(KeyName, KeyName),
     /// A hash is not 64 hexadecimal digits.
     #[error("the sha256 of key '{0}' is not 64 hexadecimal digits")]
     Hash(KeyName),
@@ -77,7 +81,7 @@ pub enum CredentialsError {
 pub enum Scope {
     /// Create calls, restart and end them.
     Calls,
-    /// Mint client secrets.
+    /// Mint client secrets, which create, restart and end calls.
     Secrets,
     /// Join the sideband of a call.
     Sideband,
@@ -130,6 +134,13 @@ impl Grant {
     #[must_use]
     pub fn allows(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope)
+    }
+
+    /// Whether a client secret of the key may do this: calls alone, whatever the key may do besides. A key that may mint is one that may let
+    /// others call.
+    #[must_use]
+    pub fn allows_secret(&self, scope: Scope) -> bool {
+        scope == Scope::Calls && (self.allows(Scope::Calls) || self.allows(Scope::Secrets))
     }
 }
 
@@ -217,12 +228,16 @@ impl ApiKeys {
         }
         let mut entries = Vec::with_capacity(keys.len());
         let mut names = std::collections::HashSet::with_capacity(keys.len());
+        let mut hashes = std::collections::HashMap::with_capacity(keys.len());
         for (index, entry) in keys.into_iter().enumerate() {
             let name = key_name(&entry.name).ok_or(CredentialsError::Name(index + 1))?;
             let hash =
                 read_hash(&entry.sha256).ok_or_else(|| CredentialsError::Hash(name.clone()))?;
             if !names.insert(name.clone()) {
                 return Err(CredentialsError::Duplicate(name));
+            }
+            if let Some(other) = hashes.insert(hash, name.clone()) {
+                return Err(CredentialsError::Same(other, name));
             }
             let zero = || CredentialsError::Zero(name.clone());
             let rate = entry
@@ -442,6 +457,13 @@ mod tests {
             (
                 format!("[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\ntenant = \"a b\""),
                 "the tenant of key 'a'",
+            ),
+            (
+                format!(
+                    "[[key]]\nname = \"a\"\nsha256 = \"{DEV}\"\n[[key]]\nname = \"b\"\nsha256 = \"{}\"\n",
+                    DEV.to_uppercase()
+                ),
+                "keys 'a' and 'b' have the same sha256",
             ),
         ];
         for (text, expected) in cases {

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use axum::http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use firsthop_shared::limits::SDP_MAX;
 use serde::Serialize;
 
-use crate::limits::RETRY_AFTER_SECS;
+use crate::limits::{BODY_MAX, RETRY_AFTER_SECS};
 
 /// Whose fault it is, in OpenAI's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -122,15 +123,26 @@ impl ApiError {
         }
     }
 
-    /// 413: a body or an offer has more bytes than this.
+    /// 413: a body has more bytes than this.
     #[must_use]
     pub fn too_large(max: usize) -> Self {
+        let message = match max {
+            // Who sends an offer as the body learns of its bound as well, and not only when the body has become smaller than this.
+            BODY_MAX => format!("The body is larger than {max} bytes. An SDP may have {SDP_MAX}."),
+            max => format!("The body is larger than {max} bytes."),
+        };
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message).about("body")
+    }
+
+    /// 413: an SDP has so many bytes.
+    #[must_use]
+    pub fn sdp_too_large(bytes: usize) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
-            format!("The body is larger than {max} bytes."),
+            format!("The SDP has {bytes} bytes. An SDP may have {SDP_MAX}."),
         )
-        .about("body")
+        .about("sdp")
     }
 
     /// 400 for one field of the request.

@@ -132,9 +132,6 @@ pub const FORWARD_FRESH_SECS: u64 = 60;
 /// How many ingress points an answer names when it is known where the client is: the nearest, and one to fall back on.
 pub const NEAREST_INGRESSES: usize = 2;
 
-/// The longest name of a WHIP application, in bytes.
-pub const APP_NAME_MAX: usize = 64;
-
 /// How many API keys a file may hold: each request is compared with every one.
 pub const API_KEYS_MAX: usize = 10_000;
 

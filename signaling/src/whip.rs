@@ -13,7 +13,8 @@ use axum::http::header::{CONTENT_TYPE, ETAG, LINK, LOCATION};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use firsthop_shared::control::CallKind;
+use firsthop_shared::control::{CallKind, is_app_name};
+use firsthop_shared::limits::APP_NAME_MAX;
 
 use crate::auth::Caller;
 use crate::body::{self, FRAGMENT, SDP};
@@ -21,7 +22,6 @@ use crate::calls::{FrontDoor, NewCall, UNKNOWN_APP};
 use crate::context::Context;
 use crate::credentials::Scope;
 use crate::error::ApiError;
-use crate::limits::APP_NAME_MAX;
 use crate::metrics::Phase;
 use crate::realtime::{Received, started};
 use crate::traces::CallTrace;
@@ -70,7 +70,7 @@ async fn make(
     let app = app
         .map(|Path(app)| app)
         .ok()
-        .filter(|app| is_name(app))
+        .filter(|app| is_app_name(app))
         .ok_or_else(|| {
             ApiError::new(
                 StatusCode::NOT_FOUND,
@@ -157,11 +157,4 @@ pub async fn options(request: Request, next: Next) -> Response {
 
 fn call_id(path: Result<Path<(String, String)>, PathRejection>) -> String {
     path.map(|Path((_, id))| id).unwrap_or_default()
-}
-
-fn is_name(app: &str) -> bool {
-    (1..=APP_NAME_MAX).contains(&app.len())
-        && app
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use str0m::channel::ChannelId;
 
@@ -15,6 +16,9 @@ use crate::limits;
 
 /// The label under which clients open the channel.
 pub const LABEL: &str = "oai-events";
+
+/// The longest type of an event that an error repeats, in bytes.
+const KIND_MAX: usize = 128;
 
 /// What becomes of a message from the client.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub struct Channel {
     blocked: Option<Blocked>,
     stalled: bool,
     gate: Gate,
+    /// How many errors of its own it has told, each under its number.
+    told: u64,
 }
 
 /// What a channel begins with that opens late.
@@ -80,6 +86,7 @@ impl Channel {
             blocked: None,
             stalled: false,
             gate: Gate::new(now),
+            told: 0,
         }
     }
 
@@ -192,24 +199,33 @@ impl Channel {
     ///
     /// An item that was asked for can do without its audio, which the client has heard; anything else becomes an error.
     #[must_use]
-    pub fn shortened(&self, event: &str) -> String {
+    pub fn shortened(&mut self, event: &str) -> String {
         without_audio(event)
             .filter(|short| self.fits(short.len()))
-            .unwrap_or_else(|| self.oversize_notice())
+            .unwrap_or_else(|| self.oversize_notice(event))
     }
 
-    fn oversize_notice(&self) -> String {
-        error_event(
-            "u",
-            "server_error",
-            "message_too_large",
-            "An event was larger than what the channel carries to this client, and has been left out.",
-        )
+    fn oversize_notice(&mut self, event: &str) -> String {
+        let which = match kind(event) {
+            Some(kind) => format!("An event '{kind}'"),
+            None => "An event".to_owned(),
+        };
+        let message = format!(
+            "{which} of {} bytes has been left out: the channel to this client carries {}.",
+            event.len(),
+            self.largest.unwrap_or_default()
+        );
+        self.tell("u", "server_error", "message_too_large", &message)
+    }
+
+    fn tell(&mut self, name: &str, kind: &str, code: &str, message: &str) -> String {
+        self.told += 1;
+        error_event(&format!("{name}{}", self.told), kind, code, message)
     }
 
     /// The event that warns of the session's end, in so many seconds, and why.
     #[must_use]
-    pub fn expiry_warning(&self, why: EndReason, seconds: u64) -> String {
+    pub fn expiry_warning(&mut self, why: EndReason, seconds: u64) -> String {
         let message = match why {
             EndReason::Drained => {
                 format!("The server is going to stop; the session ends in {seconds} seconds.")
@@ -219,7 +235,7 @@ impl Channel {
             ),
             _ => format!("The session reaches its maximum duration in {seconds} seconds."),
         };
-        error_event(
+        self.tell(
             "w",
             "invalid_request_error",
             "session_expires_soon",
@@ -229,8 +245,8 @@ impl Channel {
 
     /// The event that says why the session ends.
     #[must_use]
-    pub fn expired(&self, why: EndReason) -> String {
-        error_event(
+    pub fn expired(&mut self, why: EndReason) -> String {
+        self.tell(
             "x",
             "invalid_request_error",
             "session_expired",
@@ -351,8 +367,23 @@ fn without_audio(event: &str) -> Option<String> {
     Some(event.to_string())
 }
 
+/// The type of an event, when it is such a word as types are made of: it comes from a model server, and a client's error repeats it.
+fn kind(event: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+    }
+    let word = |kind: &String| {
+        let mut bytes = kind.bytes();
+        (1..=KIND_MAX).contains(&kind.len())
+            && bytes.all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    let typed = serde_json::from_str::<Typed>(event).ok();
+    typed.map(|typed| typed.r#type).filter(word)
+}
+
 fn is_error(event: &str) -> bool {
-    serde_json::from_str::<Value>(event).is_ok_and(|event| event["type"] == "error")
+    kind(event).as_deref() == Some("error")
 }
 
 /// An `error` event of the Realtime API. The channel's own ids end in `name`, and never meet the backend's random ones.
@@ -372,83 +403,5 @@ fn error_event(name: &str, kind: &str, code: &str, message: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_channel_stalls_when_nothing_is_acknowledged_and_an_event_is_given_up_each_time() {
-        let start = Instant::now();
-        let after = |secs| start + Duration::from_secs(secs);
-        let stall = limits::CHANNEL_STALL.as_secs();
-        let mut channel = Channel::new(Some(usize::MAX), start);
-        assert_eq!(channel.largest(), Some(limits::CHANNEL_SEND_MAX));
-        assert!(!channel.blocked(1_000, start) && !channel.blocked(1_000, after(stall - 1)));
-        // A byte is a sign of life.
-        assert!(!channel.blocked(999, after(stall)) && !channel.stalled);
-        assert!(channel.blocked(999, after(2 * stall)) && channel.stalled);
-        assert!(!channel.blocked(999, after(2 * stall)));
-        assert!(channel.blocked(999, after(3 * stall)));
-        assert!(!channel.blocked(998, after(3 * stall)) && !channel.stalled);
-        assert!(channel.blocked(998, after(4 * stall)));
-        channel.took();
-        assert!(!channel.stalled);
-    }
-
-    #[test]
-    fn what_a_late_channel_begins_with_is_the_session_and_no_error_before_it() {
-        let error = error_event("t", "server_error", "backend_disconnected", "Not yet.");
-        let created = r#"{"type":"session.created"}"#;
-        let mut channel = Channel::new(Some(65_536), Instant::now());
-        let mut rtc = str0m::RtcConfig::new()
-            .set_crypto_provider(
-                crate::dtls::Identity::process()
-                    .expect("an identity")
-                    .provider(),
-            )
-            .build(Instant::now());
-        let mut open = |channel: &mut Channel, label: &str| {
-            let config = str0m::channel::ChannelConfig {
-                label: label.to_owned(),
-                ..Default::default()
-            };
-            let id = rtc.direct_api().create_data_channel(config);
-            channel.opened(id, label)
-        };
-        assert_eq!(open(&mut channel, "other"), None);
-        channel.left(&error);
-        assert_eq!(open(&mut channel, LABEL), Some(error));
-        let mut channel = Channel::new(Some(65_536), Instant::now());
-        for event in [
-            error_event("t", "a", "b", "c").as_str(),
-            created,
-            r#"{"type":"after"}"#,
-        ] {
-            channel.left(event);
-        }
-        assert_eq!(open(&mut channel, LABEL).as_deref(), Some(created));
-    }
-
-    #[test]
-    fn an_item_that_is_too_large_loses_its_audio_and_anything_else_becomes_an_error() {
-        let channel = Channel::new(Some(1_000), Instant::now());
-        let audio = "A".repeat(2_000);
-        let item = json!({
-            "type": "conversation.item.retrieved",
-            "item": {"id": "i", "content": [{"type": "output_audio", "transcript": "Hi.", "audio": audio}]},
-        });
-        let short: Value =
-            serde_json::from_str(&channel.shortened(&item.to_string())).expect("JSON");
-        assert_eq!(
-            short["item"]["content"],
-            json!([{"type": "output_audio", "transcript": "Hi."}])
-        );
-        for event in [
-            json!({"type": "response.done", "audio": audio}),
-            json!({"type": "conversation.item.retrieved", "item": {"content": [{"transcript": audio}]}}),
-        ] {
-            let told: Value =
-                serde_json::from_str(&channel.shortened(&event.to_string())).expect("JSON");
-            assert_eq!(told["error"]["code"], "message_too_large");
-        }
-    }
-}
+#[path = "channel_tests.rs"]
+mod tests;

@@ -95,7 +95,7 @@ pub struct Settings {
     #[arg(long, env = "FIRSTHOP_STEERING", default_value = "forward")]
     pub(super) steering: String,
 
-    /// ICE servers that WHIP clients are told of, as stun: or turn: URLs; a turn: URL may be followed by ;username=NAME;credential=SECRET.
+    /// ICE servers that WHIP clients are told of, as stun: or turn: URLs; a turn: URL is followed by ;username=NAME;credential=SECRET.
     #[arg(long, env = "FIRSTHOP_ICE_SERVERS", value_delimiter = ',')]
     pub(super) ice_servers: Vec<String>,
 

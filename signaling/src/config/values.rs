@@ -10,6 +10,7 @@ use firsthop_service::traces::{ExportArgs, Share};
 use firsthop_shared::address::{IngressId, Networks};
 use firsthop_shared::control_secret::CONTROL_SECRET_FIX;
 use firsthop_shared::reload::read_small_file;
+use firsthop_shared::url_port;
 
 use super::error;
 use crate::client::Proxies;
@@ -182,7 +183,7 @@ pub(super) fn ice_server(text: &str) -> Result<HeaderValue, SettingError> {
     let bad = || {
         error(
             "--ice-servers",
-            "an entry is no stun: or turn: URL with username and credential",
+            "an entry is no stun: or turn: URL, or lacks the username or the credential that turn: needs",
             "give entries such as stun:stun.example:3478 or turn:turn.example;username=NAME;credential=SECRET",
         )
     };
@@ -198,17 +199,32 @@ pub(super) fn ice_server(text: &str) -> Result<HeaderValue, SettingError> {
     if !known.iter().any(|scheme| url.starts_with(scheme)) || !plain(url) {
         return Err(bad());
     }
-    let mut link = format!("<{url}>; rel=\"ice-server\"");
+    let host = url.split_once(':').map_or("", |(_, host)| host);
+    if host.is_empty() || url_port::check(url).is_err() {
+        return Err(bad());
+    }
+    let (mut username, mut credential) = (None, None);
     for part in parts {
-        match part.trim().split_once('=') {
-            Some((name @ ("username" | "credential"), value)) if plain(value) => {
-                link += &format!("; {name}=\"{value}\"");
-            }
+        let (name, value) = part.trim().split_once('=').ok_or_else(bad)?;
+        let place = match name {
+            "username" => &mut username,
+            "credential" => &mut credential,
             _ => return Err(bad()),
+        };
+        if !plain(value) || place.replace(value).is_some() {
+            return Err(bad());
         }
     }
-    if link.contains("; credential=") {
-        link += "; credential-type=\"password\"";
+    let mut link = format!("<{url}>; rel=\"ice-server\"");
+    match (username, credential) {
+        (Some(username), Some(credential)) => {
+            link += &format!(
+                "; username=\"{username}\"; credential=\"{credential}\"; credential-type=\"password\""
+            );
+        }
+        // A browser takes no turn: URL without them (WebRTC section 4.2.4), and one of the two opens nothing.
+        (None, None) if url.starts_with("stun") => {}
+        _ => return Err(bad()),
     }
     HeaderValue::from_str(&link).map_err(|_| bad())
 }
@@ -229,4 +245,47 @@ pub(super) fn control_secret(path: &Path) -> Result<ControlSecret, SettingError>
             CONTROL_SECRET_FIX,
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ice_server_is_a_url_with_both_credentials_or_a_stun_server_with_none() {
+        for (text, link) in [
+            (
+                "stun:stun.example",
+                "<stun:stun.example>; rel=\"ice-server\"",
+            ),
+            (
+                "turn:turn.example:3478?transport=udp;username=u;credential=c=d",
+                "<turn:turn.example:3478?transport=udp>; rel=\"ice-server\"; username=\"u\"; credential=\"c=d\"; credential-type=\"password\"",
+            ),
+            (
+                "turns:[2001:db8::1]; credential=c; username=u",
+                "<turns:[2001:db8::1]>; rel=\"ice-server\"; username=\"u\"; credential=\"c\"; credential-type=\"password\"",
+            ),
+        ] {
+            assert_eq!(ice_server(text).expect(text), link);
+        }
+        for text in [
+            "",
+            "http://x",
+            "stun:",
+            "stun:x:99999",
+            "stun:x;username=a",
+            "turn:x",
+            "turn:x;username=a",
+            "turns:x;credential=secret",
+            "turn:x;username=;credential=secret",
+            "turn:x;username=a;username=b;credential=secret",
+            "turn:x:0;username=a;credential=secret",
+            "turn:x;username=a;credential=secret;realm=r",
+        ] {
+            let said = ice_server(text).expect_err(text).to_string();
+            assert!(said.starts_with("--ice-servers: "), "{said}");
+            assert!(!said.contains("secret"), "{said}");
+        }
+    }
 }

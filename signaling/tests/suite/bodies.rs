@@ -172,6 +172,8 @@ async fn what_is_wrong_with_a_body_is_told_by_its_field() {
             told.message
         );
         assert_eq!(told.kind, "invalid_request_error");
+        let bound = told.message.contains("An SDP may have 65536.");
+        assert_eq!(bound, status == 413, "{}", told.message);
     }
     assert!(stub.state().asked.is_empty());
 }

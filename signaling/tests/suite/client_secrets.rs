@@ -63,6 +63,32 @@ async fn a_secret_makes_calls_with_its_session_at_any_replica_again_and_again() 
 }
 
 #[tokio::test]
+async fn a_key_that_may_only_mint_lets_its_secrets_call_until_it_may_no_more() {
+    let stage = Stage::new();
+    let stub = Stub::start(&stage, &[10]).await;
+    let mut front = stage.front(&[&stub]).await;
+    let with = |scopes: &str| key_file(&[("dev", KEY)]) + &format!("scopes = [{scopes}]\n");
+    stage.write("keys.toml", &with("\"secrets\""));
+    front.reload();
+    let made = mint(&front, SECRETS, &json!({})).await;
+    let secret = made["value"].as_str().expect("a secret");
+    assert_eq!(front.call().await.status(), 403, "the key itself");
+    assert_eq!(call(&front, secret, None).await.status(), 201);
+    // It opens nothing else.
+    let minted = front.post(SECRETS).bearer_auth(secret).send().await;
+    assert_eq!(minted.expect("a response").status(), 403);
+    for (scopes, status) in [("\"calls\"", 201), ("\"sideband\", \"admin\"", 403)] {
+        stage.write("keys.toml", &with(scopes));
+        front.reload();
+        assert_eq!(
+            call(&front, secret, None).await.status(),
+            status,
+            "{scopes}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_empty_request_is_good_for_ten_minutes() {
     let stage = Stage::new();
     let front = stage.front(&[]).await;

@@ -157,7 +157,13 @@ async fn an_oversized_body_gets_413_announced_or_not() {
         .send()
         .await
         .expect("a response");
-    assert_eq!(told(announced).await.status, 413);
+    let announced = told(announced).await;
+    assert_eq!(announced.status, 413);
+    assert!(
+        announced.message.ends_with("An SDP may have 65536."),
+        "{}",
+        announced.message
+    );
 
     // In chunks, without a length: by hand, since nothing else would send it so.
     let mut connection = TcpStream::connect(front.address).await.expect("connected");

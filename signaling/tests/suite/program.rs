@@ -215,6 +215,16 @@ async fn a_bad_setting_stops_the_start_with_one_line_that_names_it_and_the_fix()
             Some("turn:x;password=y".into()),
             "username",
         ),
+        (
+            "--ice-servers",
+            Some("turn:x;username=a".into()),
+            "credential",
+        ),
+        (
+            "--transceivers",
+            Some("http://10.0.0.1:".into()),
+            "control URLs",
+        ),
         ("--log", Some("=,,=".into()), "trace"),
         ("--log-format", Some("xml".into()), "text, json"),
     ];

@@ -264,7 +264,7 @@ impl Conversation {
     }
 
     /// Replaces each waiting event that is longer than `max` bytes by what `shorten` makes of it, and returns how many. Each is looked at once.
-    pub fn shorten_events(&mut self, max: usize, shorten: impl Fn(&str) -> String) -> u64 {
+    pub fn shorten_events(&mut self, max: usize, shorten: impl FnMut(&str) -> String) -> u64 {
         let count = self.events.shorten(max, shorten);
         self.resume();
         count

@@ -68,7 +68,7 @@ impl EventQueue {
 
     /// Has each event that has come since the last call, and is longer than `max` bytes, replaced by what `shorten` makes of it. Returns how
     /// many.
-    pub(super) fn shorten(&mut self, max: usize, shorten: impl Fn(&str) -> String) -> u64 {
+    pub(super) fn shorten(&mut self, max: usize, mut shorten: impl FnMut(&str) -> String) -> u64 {
         let known = self.events.len() - self.fresh;
         self.fresh = 0;
         let mut count = 0;

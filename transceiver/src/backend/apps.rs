@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use firsthop_shared::control::is_app_name;
+use firsthop_shared::limits::APP_NAME_MAX;
 use firsthop_shared::reload::{ReadError, Reloader, read_small_file};
 use firsthop_shared::url_port;
 use serde::Deserialize;
@@ -413,6 +415,14 @@ impl AppsReloader {
 }
 
 fn check(name: &str, entry: &Entry) -> Result<(), AppError> {
+    if !is_app_name(name) {
+        return Err(AppError::setting(
+            format!("[app.{name:?}]"),
+            format!(
+                "no URL can name it; give it 1 to {APP_NAME_MAX} letters, digits, '-', '_' or '.'"
+            ),
+        ));
+    }
     app(name, entry, None).map(|_| ())
 }
 

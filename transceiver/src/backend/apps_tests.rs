@@ -259,6 +259,12 @@ fn what_cannot_be_used_is_told_with_the_fix() {
             "unknown variant `realtim`",
         ),
         (
+            "[app.\"a b\"]\nbackend=\"echo\"\n",
+            "[app.\"a b\"]: no URL can name it; give it 1 to 64 letters",
+        ),
+        ("[app.\"\"]\nbackend=\"echo\"\n", "[app.\"\"]: no URL"),
+        ("[app.\"a/b\"]\nbackend=\"echo\"\n", "[app.\"a/b\"]: no URL"),
+        (
             "[app.a]\nbackend=\"echo\"\nurl=\"ws://x\"\n",
             "app.a.url: an echo has no server",
         ),

@@ -135,6 +135,10 @@ impl BackendConfig {
             rate: args.backend_rate,
             ..App::default()
         };
+        if args.backend_roots == Roots::None && args.backend_ca.is_none() {
+            let problem = "none trusts nobody, so that no wss:// server could be connected to; give --backend-ca too, or leave this out";
+            return Err(told("--backend-roots", problem));
+        }
         let tls = tls::config(args.backend_roots, args.backend_ca.as_deref())
             .map_err(|error| told("--backend-ca", &error.to_string()))?;
         // A file that cannot be used names itself in its error.
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 14] = [
+        let cases: [(&[&str], Option<&str>, &str); 16] = [
             (
                 &[
                     "--backend",
@@ -261,6 +265,23 @@ mod tests {
                 &["--backend-key-file", "/nowhere"],
                 Some("k"),
                 "--backend-key-file: FIRSTHOP_BACKEND_KEY is in the environment too",
+            ),
+            (
+                &[
+                    "--backend",
+                    "realtime",
+                    "--backend-url",
+                    "wss://x",
+                    "--backend-roots",
+                    "none",
+                ],
+                None,
+                "--backend-roots: none trusts nobody",
+            ),
+            (
+                &["--backend-roots", "none"],
+                None,
+                "--backend-roots: none trusts nobody",
             ),
             (
                 &["--backend-ca", "/nowhere"],

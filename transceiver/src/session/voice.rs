@@ -218,7 +218,11 @@ impl Voice {
     }
 
     /// Has each waiting event that is longer than `max` bytes replaced by what `shorten` makes of it; returns how many.
-    pub(super) fn shorten_events(&mut self, max: usize, shorten: impl Fn(&str) -> String) -> u64 {
+    pub(super) fn shorten_events(
+        &mut self,
+        max: usize,
+        shorten: impl FnMut(&str) -> String,
+    ) -> u64 {
         self.conversation
             .as_mut()
             .map_or(0, |conversation| conversation.shorten_events(max, shorten))

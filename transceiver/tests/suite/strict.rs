@@ -10,6 +10,8 @@ use firsthop_transceiver::sdp::{Offer, OfferError, Purpose};
 
 use crate::peer::{make_session_with, two_ingresses};
 
+mod served;
+
 const FINGERPRINT: &str = "sha-256 B4:12:1C:7C:7D:ED:F1:FA:61:07:57:9C:29:BE:58:E3:BC:41:E7:13:8E:7D:D3:9D:1F:94:6E:A5:23:46:94:23";
 
 /// An audio section and a channel in one group.
