@@ -35,6 +35,7 @@ pub fn provide(demand: Demand) -> Result<OpenFiles, SettingError> {
 #[derive(Debug)]
 #[must_use = "whoever runs the program does not know yet"]
 pub struct OpenFiles {
+    least: u64,
     needed: u64,
     granted: io::Result<u64>,
 }
@@ -54,10 +55,33 @@ impl OpenFiles {
                 FIX,
             )),
             granted => Ok(Self {
+                least,
                 needed: with(demand.full, FILES_RESERVE),
                 granted,
             }),
         }
+    }
+
+    /// How many may be open beside what the start takes; no bound where the kernel does not tell.
+    #[must_use]
+    pub fn spare(&self) -> u64 {
+        match &self.granted {
+            Ok(granted) => granted.saturating_sub(self.least),
+            Err(_) => u64::MAX,
+        }
+    }
+
+    /// Says that this setting was lowered to what there is room for, in the place of [`OpenFiles::report`].
+    pub fn report_lowered(&self, setting: &str, wanted: usize, lowered: usize) {
+        let granted = self.granted.as_ref().ok();
+        let needed = self.needed;
+        tracing::warn!(
+            granted,
+            needed,
+            wanted,
+            lowered,
+            "fewer files may be open than {setting} makes necessary, so it is lowered; {FIX}"
+        );
     }
 
     /// Says in the log when there are not enough. To be called when the program has started: one that refuses a setting says nothing else.
@@ -148,10 +172,11 @@ mod tests {
         );
         let low = OpenFiles::new(demand, Ok(least)).expect("enough to start");
         assert_eq!(low.needed, FILES_RESERVE + 1_000);
+        assert_eq!(low.spare(), 0);
+        let more = OpenFiles::new(demand, Ok(least + 7)).expect("enough to start");
+        assert_eq!(more.spare(), 7);
         let unknown = OpenFiles::new(demand, Err(io::ErrorKind::PermissionDenied.into()));
-        assert!(
-            unknown.is_ok(),
-            "what cannot be told is no reason to stay down"
-        );
+        let unknown = unknown.expect("what cannot be told is no reason to stay down");
+        assert_eq!(unknown.spare(), u64::MAX);
     }
 }

@@ -148,6 +148,9 @@ def test_an_unknown_option_is_named(
     for options, told in (
         (["--frobnicate", "1"], "unknown option --frobnicate"),
         (["demo"], "Did you mean --demo?"),
+        (["--demo", "x"], "unknown argument x\n  --demo takes no value."),
+        (["--demo", "--fleet=3"], "unknown argument 3\n  --fleet takes no value."),
+        (["--http", "1", "x"], "unknown argument x\n  See scripts/run --help."),
         (["--http"], "--http needs a value"),
     ):
         script = run(launch, bed, clone, environment, *options)

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`hello`], [`life`], [`idle`],
-//! [`channel`], [`audio`]) and the worker's [`worker::Core`]. Acting: [`worker::spawn`], [`socket`], [`control`].
+//! [`channel`], [`audio`]), the worker's [`worker::Core`], and [`descriptors`]. Acting: [`worker::spawn`], [`socket`], [`control`].
 
 pub mod audio;
 pub mod backend;
@@ -20,6 +20,7 @@ pub mod channel;
 pub mod config;
 pub mod control;
 mod debug;
+pub mod descriptors;
 pub mod dtls;
 pub mod hello;
 pub mod hops;

@@ -174,6 +174,9 @@ pub const DTLS_RETRANSMITS: usize = 8;
 /// How many files a worker has open beside its sessions' connections: the trunk's socket, and what its runtime waits with.
 pub const FILES_PER_WORKER: usize = 8;
 
+/// How many files a session has open whose backend is a model server: its connection.
+pub const FILES_PER_SESSION: usize = 1;
+
 /// How many bytes of what a model server said wait for their session; then its socket is not read. The largest message, and half of that
 /// again: with the playout's two minutes a server may be five ahead of what is heard.
 pub const BACKEND_BYTES_WAITING: usize = BACKEND_MESSAGE_MAX * 3 / 2;

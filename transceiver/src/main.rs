@@ -17,6 +17,7 @@ use firsthop_shared::keyring::DataKeyring;
 use firsthop_transceiver::backend::{Apps, AppsReloader, Dialer, Kind, Outages};
 use firsthop_transceiver::config::{Args, Config, FleetReloader, KeyringReloader, QUIET};
 use firsthop_transceiver::control::{Control, WorkerHandle, router};
+use firsthop_transceiver::descriptors;
 use firsthop_transceiver::dtls::Identity;
 use firsthop_transceiver::limits;
 use firsthop_transceiver::metrics::Metrics;
@@ -35,14 +36,15 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(ended) => return ended,
     };
-    let config = match args.log.start(&QUIET).and_then(|()| Config::load(&args)) {
+    let mut config = match args.log.start(&QUIET).and_then(|()| Config::load(&args)) {
         Ok(config) => config,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
     // A file of applications may name servers at any time.
     let dials = args.backend.backend != Kind::Echo || args.backend.apps.is_some();
     let dialled = if dials {
-        config.workers.saturating_mul(config.sessions_per_worker)
+        let sessions = config.workers.saturating_mul(config.sessions_per_worker);
+        sessions.saturating_mul(limits::FILES_PER_SESSION)
     } else {
         0
     };
@@ -56,12 +58,18 @@ fn main() -> ExitCode {
         Ok(open_files) => open_files,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
+    let wanted = config.sessions_per_worker;
+    if dials {
+        let spare = open_files.spare();
+        config.sessions_per_worker =
+            descriptors::sessions_per_worker(wanted, config.workers, served, spare);
+    }
     let counts = Arc::new(Counts::default());
     let traced = match args.traces.open(PROGRAM, Arc::clone(&counts)) {
         Ok(traced) => traced,
         Err(error) => return settings::refuse(PROGRAM, &error),
     };
-    match serve(config, &args.secrets(), &open_files, traced, counts) {
+    match serve(config, wanted, &args.secrets(), &open_files, traced, counts) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -76,6 +84,7 @@ fn random() -> u64 {
 
 fn serve(
     config: Config,
+    wanted: usize,
     secrets: &Secrets,
     open_files: &OpenFiles,
     traced: Option<(Tracer, Exporter)>,
@@ -214,7 +223,12 @@ fn serve(
         tokio::spawn(reload_apps(apps, apps_watch, Arc::clone(&about)));
         let (last, end) = watch::channel(false);
         let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(end)));
-        open_files.report();
+        if config.sessions_per_worker < wanted {
+            let setting = "--sessions-per-worker";
+            open_files.report_lowered(setting, wanted, config.sessions_per_worker);
+        } else {
+            open_files.report();
+        }
         secrets.warn_of_exposed();
         tracing::info!(
             trunk = %config.trunk,

@@ -1,12 +1,14 @@
 //! The control port, and clients that are slow, huge, or do not go. The server's own tests stand with it, in `service`.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use firsthop_shared::control::{ControlCode, ControlError};
 use firsthop_transceiver::limits::CONTROL;
 
-use crate::loopback::{Process, SECRET};
+use crate::loopback::{Process, SECRET, Signaling, request};
+use crate::peer::Client;
 
 fn connect(process: &Process, sent: &str) -> TcpStream {
     let mut stream = TcpStream::connect(process.control).expect("the control port");
@@ -74,6 +76,45 @@ fn a_port_without_a_file_left_says_so_and_serves_again_once_it_has_one() {
     let (status, log) = process.stop();
     assert!(status.success(), "{log:#?}");
     assert!(!log.iter().any(|l| l.contains("panicked")), "{log:#?}");
+}
+
+#[test]
+fn sessions_with_a_model_leave_files_to_the_control_port() {
+    // It takes connections and says nothing.
+    let model = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("ws://{}/", model.local_addr().expect("bound"));
+    let backend = ["--backend", "realtime", "--backend-url", &url];
+    // The start of two workers takes 64; half of what is left is the sessions'.
+    let process = Process::start_after("ulimit -n 80", "few-files", &backend);
+    let signaling = Signaling::new();
+    let (offer, _) = Client::new(Instant::now()).offer(true);
+    for (session, shard) in (0..16).zip([0, 1].into_iter().cycle()) {
+        let (status, body) = signaling.create(&process, &request(&process, session, shard, &offer));
+        if session < 8 {
+            assert_eq!(status, 201, "{session}: {body}");
+        } else {
+            let error: ControlError = serde_json::from_str(&body).expect("an error");
+            assert_eq!((status, error.code), (503, ControlCode::Full), "{session}");
+        }
+    }
+    let get = |path: &str| {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {SECRET}\r\nconnection: close\r\n\r\n"
+        );
+        rest(&mut connect(&process, &head))
+    };
+    assert!(get("/metrics").contains("firsthop_transceiver_sessions"));
+    let status = get("/v1/status");
+    assert_eq!(status.matches("\"capacity\":4").count(), 2, "{status}");
+    let (status, log) = process.stop();
+    assert!(status.success(), "{log:#?}");
+    let lowered: Vec<&String> = log
+        .iter()
+        .filter(|line| line.contains("--sessions-per-worker"))
+        .collect();
+    assert_eq!(lowered.len(), 1, "{log:#?}");
+    assert!(lowered[0].contains("WARN") && lowered[0].contains("wanted=1000"));
+    assert!(!log.iter().any(|l| l.contains("cannot accept")), "{log:#?}");
 }
 
 #[test]
