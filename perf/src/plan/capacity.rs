@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::costs::{Fitted, WORKS, words};
 use crate::findings::cost::{Cost, Sample};
+use crate::page::figures::grouped;
 
 #[derive(Default, Deserialize)]
 pub(super) struct Capacity {
@@ -42,13 +43,17 @@ impl Capacity {
         let searched = self.carried.iter().filter_map(|one| {
             let of =
                 (one.service == "relay" && one.work == "forwarding").then_some(one.per_core)?;
-            Some((of, format!("{of:.0} forwarded at once"), one.micros?))
+            let micros = one.micros?;
+            // The fuller a core, the more packets share what a turn of it costs.
+            let busy = 100.0 * of * micros / 1e6;
+            let at = format!("{} forwarded at once, {busy:.0} % busy", grouped(of));
+            Some((of, at, micros))
         });
         let fitted = WORKS.into_iter().filter_map(|work| {
             let cost = self.cost("relay", work)?;
             let most = cost.samples.iter().map(|sample| sample.load);
             let most = most.fold(0.0, f64::max);
-            let of = format!("by a line up to {most:.0} {}", words(work));
+            let of = format!("by a line up to {} {}", grouped(most), words(work));
             Some((most, of, cost.processor.each))
         });
         searched

@@ -120,7 +120,12 @@ fn a_relay_costs_what_it_did_with_most_calls_whatever_their_codec_and_its_packet
     assert!(by_line.relay_call.what.contains("up to 600 passed through"));
     let by_search = found(with(&searched(250.0), [few(), more()]));
     assert_eq!(by_search.relay_call.value, 250.0);
-    assert!(by_search.relay_call.what.contains("3391 forwarded at once"));
+    assert!(
+        by_search
+            .relay_call
+            .what
+            .contains("3,391 forwarded at once, 85 % busy")
+    );
     // 50 × (1,000 × 2 + 2,000) ns = 200 µs by packets.
     let by_packets = found(with(&searched(150.0), [few(), more()]));
     assert_eq!(by_packets.relay_call.value, 200.0);
