@@ -199,16 +199,40 @@ check_log() {
 }
 
 declare -A claimed=()
+taken=()
 
-# claim udp|tcp ADDRESS:PORT OPTION: a port that no other option names, and no other program has.
+# claim udp|tcp ADDRESS:PORT OPTION: a port that no other option names. One that another program has is noted for refuse_taken, so that
+# whoever has to choose others hears of all of them at once.
 claim() {
     local port=${2##*:} other holder
     other=${claimed[$1 $port]:-$3}
     [ "$other" = "$3" ] || refuse "$3" "$1 port $port is that of $other already" "give another"
     claimed[$1 $port]=$3
     if holder=$(port_taken "$1" "$2"); then
-        die "$1 port $port on ${2%:*} is taken by $holder" "Stop that, or choose another with $3."
+        taken+=("$1 port $port on ${2%:*} is taken by $holder" "Stop that, or choose another with $3.")
     fi
+}
+
+# Refuses the ports that others have, if there are any.
+refuse_taken() {
+    local at lines=()
+    [ ${#taken[@]} -gt 2 ] || { [ ${#taken[@]} -eq 0 ] || die "${taken[@]}"; return 0; }
+    for ((at = 0; at < ${#taken[@]}; at += 2)); do
+        lines+=("${taken[at]}. ${taken[at + 1]}")
+    done
+    die "$((${#taken[@]} / 2)) ports are taken" "${lines[@]}"
+}
+
+# The folder that open_state has made, if it did.
+made_state=""
+
+# Takes the folder that open_state has made away again, unless something has come into it that a run made.
+forget_state() {
+    rmdir "$made_state/logs" 2>/dev/null || return 0
+    case $(ls -A "$made_state") in
+        "" | lock | $'.gitignore\nlock') rm -rf "$made_state" ;;
+        *) mkdir "$made_state/logs" ;;
+    esac
 }
 
 # open_state FOLDER: makes the folder for keys and logs where it is missing, for its owner alone, and locks it on
@@ -222,6 +246,8 @@ open_state() {
     fi
     mask=$(umask)
     umask 077
+    # Whatever stops the start before it has made something leaves nothing behind.
+    [ -e "$1" ] || { made_state=$1 && trap forget_state EXIT; }
     said=$(mkdir -p -- "$1/logs" 2>&1) || refuse --state "the folder cannot be made (${said#mkdir: })" "give one that can be written to"
     { exec 8>>"$1/lock"; } 2>/dev/null || refuse --state "$1 cannot be written to" "give a folder that can"
     flock --nonblock 8 || refuse --state "$1 is in use by process $(cat "$1/lock")" "stop that, or choose another folder"

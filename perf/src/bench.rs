@@ -73,6 +73,17 @@ impl Effort {
         expiry_before: Duration::from_secs(3),
         expiry_during: Duration::from_secs(5),
     };
+
+    /// How a program is loaded with so many packets a second each way.
+    #[must_use]
+    pub fn load_plan(&self, rate: f64) -> LoadPlan {
+        LoadPlan {
+            direction: Direction::Both,
+            rate,
+            duration: self.load,
+            stragglers: STRAGGLERS,
+        }
+    }
 }
 
 /// One thing to measure.
@@ -432,12 +443,7 @@ pub fn latency(
         mut rig,
         mut subject,
     } = prepare(lab, &case)?;
-    let plan = LoadPlan {
-        direction: Direction::Both,
-        rate,
-        duration: effort.load,
-        stragglers: STRAGGLERS,
-    };
+    let plan = effort.load_plan(rate);
     let says = subject.wire == Wire::Trunk;
     let admin = subject.place.admin;
     let before = says.then(|| Metrics::read(admin)).transpose()?;

@@ -336,20 +336,20 @@ pub(crate) fn calls(args: &CallsArgs) -> anyhow::Result<()> {
     } else {
         write!(out, "{report}")?;
     }
-    ensure!(
-        report.connected > 0,
-        "no call came about; is Firsthop running, and the key right?"
-    );
     let broken: Vec<String> = args
         .fail_if
         .iter()
         .filter_map(|limit| limit.broken(&report))
         .collect();
-    if broken.is_empty() {
-        return Ok(());
-    }
     for line in &broken {
         eprintln!("failed: {line}");
+    }
+    ensure!(
+        report.connected > 0,
+        "no call came about; is Firsthop running, and the key right?"
+    );
+    if broken.is_empty() {
+        return Ok(());
     }
     // What was asked for has been done, and no error was met: a status, and no trace of where.
     std::process::exit(1)

@@ -451,7 +451,8 @@ fn latencies(
     for program in [relay(false), Program::Single, Program::Go] {
         plan.push((program, FLAT_OUT, f64::INFINITY));
     }
-    plan.retain(|(program, ..)| wanted(program));
+    // The short form is over before what idles has had something to do.
+    plan.retain(|(program, _, rate)| wanted(program) && effort.load_plan(*rate).lasts());
     let each = effort.load * 11 / 10 + AROUND_A_LOAD;
     for (program, at, rate) in plan {
         expiry_if_due(aside, effort, report, each);

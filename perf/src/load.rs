@@ -23,6 +23,20 @@ pub struct LoadPlan {
     pub stragglers: Duration,
 }
 
+impl LoadPlan {
+    /// Packets that are due, each way; as many as there can be where the rate is infinite.
+    fn total(&self) -> u64 {
+        (self.duration.as_secs_f64() * self.rate) as u64
+    }
+
+    /// Whether it lasts. With a single packet it ends when that has come through, and what a program takes meanwhile is that of a moment; with none
+    /// nothing was measured at all.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        self.total() >= 2
+    }
+}
+
 /// Latency percentiles in microseconds, counted from the moment each packet was due.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
 pub struct Latency {
@@ -101,7 +115,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
 /// Sends at a fixed rate, and says what came of it. The flows must be [set up](Rig::set_up).
 ///
 /// # Errors
-/// The program ended, or sockets fail.
+/// It does not [last](LoadPlan::lasts), the program ended, or sockets fail.
 pub fn run(
     rig: &mut Rig,
     process: Option<&mut Process>,
@@ -120,11 +134,17 @@ pub fn run_beside(
     plan: &LoadPlan,
     mut beside: impl FnMut() -> io::Result<()>,
 ) -> io::Result<LoadReport> {
+    let mut total = plan.total();
+    if !plan.lasts() {
+        return Err(io::Error::other(format!(
+            "{} packets a second for {:?} are too few to measure anything by",
+            plan.rate, plan.duration
+        )));
+    }
     let (mut up, mut down, mut generator) = (histogram(), histogram(), histogram());
     let before = rig.owners.counts();
     let used_before = halted_usage(process.as_deref_mut())?;
     let flat_out = plan.rate.is_infinite();
-    let mut total = (plan.duration.as_secs_f64() * plan.rate) as u64;
     let gap = 1e9 / plan.rate;
     rig.start = Instant::now();
     let start = rig.start;
@@ -219,4 +239,26 @@ pub(crate) fn halted_usage(process: Option<&mut Process>) -> io::Result<Option<u
     let usage = process.usage()?.cpu_nanos;
     process.go_on()?;
     Ok(Some(usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_of_one_packet_or_none_does_not_last() {
+        let lasts = |rate, millis| {
+            LoadPlan {
+                direction: Direction::Both,
+                rate,
+                duration: Duration::from_millis(millis),
+                stragglers: STRAGGLERS,
+            }
+            .lasts()
+        };
+        assert!(!lasts(1.0, 500));
+        assert!(!lasts(1.0, 1_500));
+        assert!(lasts(1.0, 10_000));
+        assert!(lasts(f64::INFINITY, 500));
+    }
 }

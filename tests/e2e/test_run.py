@@ -52,9 +52,6 @@ def test_a_clean_clone_builds_runs_takes_a_call_and_stops_on_ctrl_c(
     script = run(launch, bed, clone, building, "--http", http)
     script.wait_for_line("Ctrl-C stops everything.", BUILD_SECONDS)
     assert f"http://{http}/v1/realtime/calls" in script.text()
-    # What it says to paste sends an offer that is there.
-    _, _, pasted = script.text().partition("--data-binary ")
-    assert Path(shlex.split(pasted.splitlines()[0])[0].removeprefix("@")).read_text().startswith("v=0")
 
     with capture(bed.client, Testbed.CLIENT_LINK) as wire:
         call = calls(f"http://{http}")
@@ -320,5 +317,8 @@ def test_applications_are_taken_from_a_file_and_the_ready_text_names_it(
     script = run(launch, bed, clone, environment, "--apps", "apps.toml")
     script.wait_for_line("Ctrl-C stops everything.", READY_SECONDS)
     assert f"backend: [app.default] of {clone}/apps.toml" in script.text()
+    # What it says to paste sends an offer that is there.
+    _, _, pasted = script.text().partition("--data-binary ")
+    assert Path(shlex.split(pasted.splitlines()[0])[0].removeprefix("@")).read_text().startswith("v=0")
     assert script.stop() == 0
     (clone / "apps.toml").unlink()

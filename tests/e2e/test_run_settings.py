@@ -1,6 +1,7 @@
 """What `scripts/run` refuses of what it is told, in a line that names the setting, and before anything is built."""
 
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable
@@ -51,6 +52,30 @@ def test_a_taken_port_is_named_with_its_holder_and_the_option_before_anything_st
         assert option in script.text()
         assert "Building" not in script.text()
         assert programs_in(bed) == {}
+
+
+def test_all_taken_ports_are_named_at_once_and_a_folder_that_was_made_for_nothing_goes_again(
+    bed: Testbed, launch: Callable[..., Program], clone: Path, environment: dict[str, str]
+) -> None:
+    def take() -> list[socket.socket]:
+        taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+        for one, port in zip(taken, (4000, 5000), strict=True):
+            one.bind(("127.0.0.1", port))
+        return taken
+
+    taken = bed.server.call(take)
+    script = run(launch, bed, clone, environment, "--state", "refused")
+    assert script.wait(20) == 2
+    for one in taken:
+        one.close()
+    for port, option in ((4000, "--internal-port"), (5000, "--trunk-port")):
+        assert re.search(rf"port {port} on 127\.0\.0\.1 is taken .* choose another with {option}\.", script.text())
+    assert not (clone / "refused").exists()
+    # What there was stays, though it is empty.
+    (clone / "refused").mkdir()
+    script = run(launch, bed, clone, environment, "--state", "refused", "--trunk-port", "3478")
+    assert script.wait(20) == 2
+    assert (clone / "refused").exists()
 
 
 @pytest.mark.parametrize(

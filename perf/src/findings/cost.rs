@@ -30,6 +30,21 @@ pub(crate) struct Line {
     pub(crate) explained: f64,
 }
 
+impl Cost {
+    /// How much of what varies one of its lines explains, as `write` writes a share. A line goes through two points whatever they are.
+    pub(crate) fn explained(&self, line: &Line, write: impl Fn(f64) -> String) -> String {
+        told_by(self.samples.len(), line.explained, write)
+    }
+}
+
+/// See [`Cost::explained`].
+pub(crate) fn told_by(points: usize, explained: f64, write: impl Fn(f64) -> String) -> String {
+    match points {
+        0..=2 => "by two points alone".to_owned(),
+        _ => write(explained),
+    }
+}
+
 /// The least that a line has to explain of what varies: with less, chance made the most of it.
 const TELLING: f64 = 0.5;
 
@@ -43,6 +58,13 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_through_two_points_explains_nothing() {
+        let told = |points| told_by(points, 1.0, |share| format!("{share}"));
+        assert_eq!(told(2), "by two points alone");
+        assert_eq!(told(3), "1");
+    }
 
     #[test]
     fn a_line_that_falls_or_explains_little_tells_nothing() {

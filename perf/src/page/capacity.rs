@@ -118,7 +118,8 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
             unit,
             Better::Lower,
         )
-        .target(asked.must, None);
+        .target(asked.must, None)
+        .difference(asked.name.contains("_added_by_"));
         let beside = [
             "set_up_p99_relay_vs_direct",
             "server_time_vs_janus_own_audio",
@@ -348,16 +349,16 @@ fn fits(costs: &[Cost]) -> Markup {
             format!("{}, {}", cost.program, words(&cost.kind)),
             said(&cost.processor, number(cost.processor.each)),
             said(&cost.processor, number(cost.processor.fixed / 1e3)),
-            percent(cost.processor.explained),
+            cost.explained(&cost.processor, percent),
             said(&cost.memory, Unit::Bytes.write(cost.memory.each)),
-            percent(cost.memory.explained),
+            cost.explained(&cost.memory, percent),
         ]);
     }
     html! {
         h3 { "The fitted lines" }
         p {
             "Processor time in a second is the fixed part and that of each call (or, of set-ups, each set-up a second). " em { "Explained" }
-            " is the share of the spread of what was measured that the line accounts for. Where that is less than half, or the line falls, nothing that grows with the load was found, and no figure is told. " code { "perf plan" } " plans with these."
+            " is the share of the spread of what was measured that the line accounts for; a line through two points explains nothing. Where that is less than half, or the line falls, nothing that grows with the load was found, and no figure is told. " code { "perf plan" } " plans with these."
         }
         (table.markup("The fitted lines"))
     }

@@ -20,6 +20,10 @@ struct Scenario {
     up: Option<Way>,
     handshakes: Option<f64>,
     target: String,
+    /// What silence down was judged by; older files do not say.
+    down_most_ms: Option<f64>,
+    /// The same up.
+    up_most_ms: Option<f64>,
     verdict: String,
     #[serde(default)]
     why: Vec<String>,
@@ -36,6 +40,16 @@ impl Scenario {
             Verdict::Met
         } else {
             Verdict::Missed
+        }
+    }
+
+    /// What silence may last at most, as it was judged.
+    fn most(&self) -> String {
+        match (self.down_most_ms, self.up_most_ms) {
+            (Some(down), Some(up)) if down != up => {
+                format!("{} down, {} up", millis(down), millis(up))
+            }
+            (down, up) => written(down.or(up)),
         }
     }
 
@@ -120,16 +134,23 @@ fn verdicts(scenarios: &[Scenario]) -> Markup {
     html! {
         div.card {
             h3 { "Against their targets" }
+            @if scenarios.iter().any(|one| one.down_most_ms.is_none()) {
+                p.absent {
+                    "Some of these results are older and do not name the times that they were judged by, only their targets in words: of a wait for a client's check those leave out how long its "
+                    "answer may take."
+                }
+            }
             div.scroll role="region" aria-label="Failures and their targets" tabindex="0" {
                 table.left {
                     thead { tr {
-                        @for head in ["Failure", "worst silence", "packets lost", "handshakes", "target", "verdict"] { th scope="col" { (head) } }
+                        @for head in ["Failure", "worst silence", "judged by: at most", "packets lost", "handshakes", "target", "verdict"] { th scope="col" { (head) } }
                     } }
                     tbody {
                         @for one in scenarios {
                             tr {
                                 th scope="row" { (one.what()) }
                                 td { (written(one.worst_gap_ms)) }
+                                td { (one.most()) }
                                 td { (one.packets_lost.map_or_else(|| "–".to_owned(), grouped)) }
                                 td { (one.handshakes.map_or_else(|| "–".to_owned(), grouped)) }
                                 td { (one.target) }
@@ -148,4 +169,35 @@ fn verdicts(scenarios: &[Scenario]) -> Markup {
 
 fn written(gap: Option<f64>) -> String {
     gap.map_or_else(|| "–".to_owned(), millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Kind;
+
+    #[test]
+    fn a_failure_is_shown_with_the_times_that_it_was_judged_by() {
+        let shown = |judged: &str| {
+            let text = format!(
+                r#"[{{"machine": "m", "commit": "c", "date": "d", "scenario": "a", "what": "a", "calls": 1, "worst_gap_ms": 3062.0,
+                "target": "the next check: 3 s", {judged} "verdict": "pass"}}]"#
+            );
+            let source = Source::parse("t.json".to_owned(), Kind::Testnet, &text).expect("good");
+            body(&source).expect("readable").into_string()
+        };
+        let older = "do not name the times";
+        let named = shown(r#""down_most_ms": 3500.0, "up_most_ms": 3500.0,"#);
+        assert!(
+            named.contains("<td>3,062\u{a0}ms</td><td>3,500\u{a0}ms</td>"),
+            "{named}"
+        );
+        assert!(!named.contains(older));
+        let apart = shown(r#""down_most_ms": 3500.0, "up_most_ms": 100.0,"#);
+        assert!(
+            apart.contains("3,500\u{a0}ms down, 100\u{a0}ms up"),
+            "{apart}"
+        );
+        assert!(shown("").contains(older));
+    }
 }

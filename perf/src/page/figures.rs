@@ -2,54 +2,77 @@
 
 /// A number with three digits or so; thousands apart.
 pub(super) fn number(value: f64) -> String {
-    let size = value.abs();
-    if !value.is_finite() {
-        return "–".to_owned();
-    }
-    if size >= 99.95 {
-        return grouped(value);
-    }
-    let decimals = match size {
-        _ if size == 0.0 => 0,
-        _ if size >= 9.995 => 1,
-        _ if size >= 0.0995 => 2,
-        // Two digits that count.
-        _ => (1.0 - size.log10().floor()).clamp(0.0, 12.0) as usize,
-    };
-    let text = format!("{value:.decimals$}").replace('-', "−");
-    match text.split_once('.') {
-        Some((whole, digits)) if digits.bytes().all(|digit| digit == b'0') => whole.to_owned(),
-        _ => text,
-    }
+    finely::number(value, 0)
 }
 
 /// A whole number, thousands apart.
 pub(crate) fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value <= -0.5 {
-        text.insert(0, '−');
-    }
-    text
+    finely::grouped(value, 0)
 }
 
 /// A share in percent.
 pub(super) fn percent(share: f64) -> String {
-    format!("{}\u{a0}%", number(100.0 * share))
+    finely::percent(share, 0)
 }
 
 /// A time that is given in milliseconds.
 pub(super) fn millis(millis: f64) -> String {
-    if millis.abs() >= 0.1 {
-        format!("{}\u{a0}ms", number(millis))
-    } else {
-        format!("{}\u{a0}µs", number(1e3 * millis))
+    finely::millis(millis, 0)
+}
+
+/// The same with some digits more, for the few figures that need them.
+pub(super) mod finely {
+    pub(in super::super) fn number(value: f64, more: usize) -> String {
+        let size = value.abs();
+        if !value.is_finite() {
+            return "–".to_owned();
+        }
+        if size >= 99.95 {
+            return grouped(value, more);
+        }
+        let decimals = more
+            + match size {
+                _ if size == 0.0 => 0,
+                _ if size >= 9.995 => 1,
+                _ if size >= 0.0995 => 2,
+                // Two digits that count.
+                _ => (1.0 - size.log10().floor()).clamp(0.0, 12.0) as usize,
+            };
+        let text = format!("{value:.decimals$}").replace('-', "−");
+        match text.split_once('.') {
+            Some((whole, digits)) if digits.bytes().all(|digit| digit == b'0') => whole.to_owned(),
+            _ => text,
+        }
+    }
+
+    /// With so many decimals.
+    pub(in super::super) fn grouped(value: f64, decimals: usize) -> String {
+        let text = format!("{:.decimals$}", value.abs());
+        let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+        let mut grouped = String::new();
+        for (at, digit) in whole.chars().enumerate() {
+            if at > 0 && (whole.len() - at).is_multiple_of(3) {
+                grouped.push(',');
+            }
+            grouped.push(digit);
+        }
+        grouped.push_str(rest);
+        if value < 0.0 && text.bytes().any(|byte| (b'1'..=b'9').contains(&byte)) {
+            grouped.insert(0, '−');
+        }
+        grouped
+    }
+
+    pub(in super::super) fn percent(share: f64, more: usize) -> String {
+        format!("{}\u{a0}%", number(100.0 * share, more))
+    }
+
+    pub(in super::super) fn millis(millis: f64, more: usize) -> String {
+        if millis.abs() >= 0.1 {
+            format!("{}\u{a0}ms", number(millis, more))
+        } else {
+            format!("{}\u{a0}µs", number(1e3 * millis, more))
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn body(findings: &Findings) -> Result<Markup, FindingsError> {
             }
         } @else {
             p {
-                "Each column is a file, those of the short form first, the newest last; the change is from the one before it. Less than " (format!("{:.0}", 100.0 * NOISE)) " % is not told from chance. "
+                "Each column is a file, those of the short form first, the newest last; the change is from the one before it. Less than " (format!("{:.0}", 100.0 * NOISE)) " % is not told from chance; of what may be nothing or less, the change is told in its own unit, and not judged. "
                 @if used.len() > 1 {
                     strong { "Machines differ: " }
                     "between them only ratios compare, so no change is told of other figures."
@@ -160,6 +160,10 @@ fn told(metric: &Metric, columns: &[Column<'_>]) -> Markup {
     if now.0 != before.0 && !metric.unit.compares() {
         return html! { "another machine" };
     }
+    // Of what may be nothing, or below, no share says anything: how far the two lie apart does, and not whether that is chance.
+    if metric.difference || before.1 <= 0.0 || now.1 <= 0.0 {
+        return apart(metric, before.1, now.1);
+    }
     let Some(change) = change(before.1, now.1) else {
         return html! { @if now.1 == before.1 { "the same" } @else { "–" } };
     };
@@ -172,6 +176,13 @@ fn told(metric: &Metric, columns: &[Column<'_>]) -> Markup {
         @else if better { span.verdict.met { (change) ", better" } }
         @else { span.verdict.missed { (change) ", worse" } }
     }
+}
+
+/// By how much two figures differ, in their own unit.
+fn apart(metric: &Metric, before: f64, now: f64) -> Markup {
+    let sign = if now < before { '−' } else { '+' };
+    let size = metric.unit.write((now - before).abs());
+    html! { @if now == before { "the same" } @else { (sign) (size) } }
 }
 
 /// A small line of the figure's course. The figures stand beside it.
@@ -255,6 +266,25 @@ mod tests {
         };
         let shown = shown(vec![setup("1", 1.0), setup("2", 1.04)]);
         assert!(shown.contains("<td>1.00</td><td>1.04</td>"), "{shown}");
+    }
+
+    #[test]
+    fn what_may_be_below_nothing_is_told_by_how_much_it_changed_and_not_in_percent() {
+        let capacity = |date: &str, found: f64| {
+            let text = format!(
+                r#"{{"machine": {{"processor": "P", "processors": 2, "kernel": "6"}}, "commit": "c", "date": "{date}",
+                "targets": [{{"name": "mouth_to_ear_p99_added_by_relay_ms", "found": {found}, "must": 1}}]}}"#
+            );
+            Source::parse(format!("{date}.json"), Kind::Capacity, &text).expect("good")
+        };
+        for (before, now, told) in [
+            (-0.13, 5.79, "<td>+5.92\u{a0}ms</td>"),
+            (0.02, 0.14, "<td>+0.12\u{a0}ms</td>"),
+            (5.79, 0.5, "<td>−5.29\u{a0}ms</td>"),
+        ] {
+            let shown = shown(vec![capacity("1", before), capacity("2", now)]);
+            assert!(shown.contains(told), "{told}: {shown}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const BEGIN: &str = "<!-- measured: scripts/bench report writes this -->";
 /// What stands after it.
 pub const END: &str = "<!-- /measured -->";
 
-/// The table: a row for each of the first figures, with what it must be.
+/// The table: a row for each of the first figures, with what it must be, in the order of the files that they are from; and a line for each of those.
 ///
 /// # Errors
 /// A file has something else than what is shown of it: the error names the field.
@@ -43,6 +43,21 @@ pub fn table(findings: &Findings) -> Result<String, FindingsError> {
             out,
             "\nThe page has all targets: {left_out} that this table leaves out, of which {missed} {} missed.",
             if missed == 1 { "is" } else { "are" }
+        );
+    }
+    let _ = writeln!(out, "\nThe rows are from these files, in this order:\n");
+    for source in findings.newest() {
+        let _ = writeln!(
+            out,
+            "- `{}`, by `{}`{}: {}",
+            source.file.replace('`', "'"),
+            source.kind.command(),
+            if source.quick {
+                " in its short form"
+            } else {
+                ""
+            },
+            cell(&source.origin.to_string())
         );
     }
     Ok(out)
@@ -92,9 +107,11 @@ mod tests {
     #[test]
     fn a_table_says_what_was_found_and_what_must_be() {
         let table = table(&signaling(12_707.3)).expect("readable");
-        let row =
-            "| Calls a second that one core of signaling makes | 12,707 | at least 2,000 | met |\n";
-        assert!(table.ends_with(row), "{table}");
+        let row = "| Calls a second of signaling, for each core that is busy with them | 12,707 | at least 2,000 | met |\n";
+        assert!(table.contains(row), "{table}");
+        // Which file that is, which command makes it, and of what, when and where it is.
+        let made = "\n- `s.json`, by `scripts/bench signaling`: commit c, d, m\n";
+        assert!(table.ends_with(made), "{table}");
         assert!(!table.contains('\u{a0}'));
     }
 
@@ -106,7 +123,7 @@ mod tests {
         let table = table(&Findings::of(vec![source])).expect("readable");
         let line =
             "The page has all targets: 2 that this table leaves out, of which 1 is missed.\n";
-        assert!(table.ends_with(line), "{table}");
+        assert!(table.contains(line), "{table}");
     }
 
     #[test]

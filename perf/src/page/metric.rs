@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::figures::{grouped, millis, number, percent};
+use super::figures::finely;
 
 /// What a figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,16 +33,26 @@ impl Unit {
     }
 
     pub(super) fn write(self, value: f64) -> String {
+        self.write_finely(value, 0)
+    }
+
+    /// The same, with so many digits more than are worth reading.
+    fn write_finely(self, value: f64, more: usize) -> String {
         match self {
-            Self::Ratio | Self::RoundTrips => number(value),
-            Self::Share => percent(value),
-            Self::Millis => millis(value),
-            Self::Bytes if value >= 10_240.0 => format!("{}\u{a0}KiB", number(value / 1_024.0)),
-            Self::Bytes => format!("{}\u{a0}bytes", grouped(value)),
-            Self::Count => grouped(value),
+            Self::Ratio | Self::RoundTrips => finely::number(value, more),
+            Self::Share => finely::percent(value, more),
+            Self::Millis => finely::millis(value, more),
+            Self::Bytes if value >= 10_240.0 => {
+                format!("{}\u{a0}KiB", finely::number(value / 1_024.0, more))
+            }
+            Self::Bytes => format!("{}\u{a0}bytes", finely::grouped(value, more)),
+            Self::Count => finely::grouped(value, more),
         }
     }
 }
+
+/// So many digits more are tried where a figure looks like the bound that it misses.
+const DIGITS_MORE: usize = 6;
 
 /// Which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +119,8 @@ pub(super) struct Metric {
     pub(super) target: Option<Target>,
     /// Whether there may be more: the search ended before anything kept more from it.
     pub(super) open: bool,
+    /// Whether it is the difference of two figures, and so may be nothing or less.
+    pub(super) difference: bool,
     /// Whether it is among the first that a reader sees.
     pub(super) headline: bool,
 }
@@ -124,6 +136,7 @@ impl Metric {
             besides: None,
             target: None,
             open: false,
+            difference: false,
             headline: false,
         }
     }
@@ -138,6 +151,11 @@ impl Metric {
     /// There may be more: see [`Metric::open`].
     pub(super) fn open(self, open: bool) -> Self {
         Self { open, ..self }
+    }
+
+    /// It is a difference: see [`Metric::difference`].
+    pub(super) fn difference(self, difference: bool) -> Self {
+        Self { difference, ..self }
     }
 
     /// Says what was found with it: see [`Metric::besides`].
@@ -170,6 +188,18 @@ impl Metric {
             return "not measured".to_owned();
         }
         let mut figure = self.unit.write(self.value);
+        // What is missed by less than is told would look met.
+        if let Some(target) = self.target
+            && self.verdict() == Some(Verdict::Missed)
+        {
+            let bound = self.unit.write(target.must);
+            let mut more = (1..=DIGITS_MORE).map(|more| self.unit.write_finely(self.value, more));
+            if figure == bound
+                && let Some(finer) = more.find(|finer| digits(finer) != digits(&bound))
+            {
+                figure = finer;
+            }
+        }
         // One that happens to be whole was measured as finely as the others.
         if self.unit.compares() && self.value < 9.995 && !figure.contains('.') {
             figure.push_str(".00");
@@ -204,6 +234,15 @@ impl Metric {
     }
 }
 
+/// The digits of a figure that make a difference.
+fn digits(figure: &str) -> String {
+    let number = figure.split('\u{a0}').next().unwrap_or(figure);
+    match number.split_once('.') {
+        Some((whole, rest)) => format!("{whole}.{}", rest.trim_end_matches('0')),
+        None => format!("{number}."),
+    }
+}
+
 /// A figure that was found by search: where the search ended before anything kept more from it, it is a lower bound.
 pub(super) fn counted(figure: &str, open: bool) -> String {
     if open {
@@ -224,6 +263,34 @@ mod tests {
         assert_eq!(figure(1.04, Unit::Ratio), "1.04");
         assert_eq!(figure(3.997, Unit::RoundTrips), "4.00");
         assert_eq!(figure(3.0, Unit::Count), "3");
+    }
+
+    #[test]
+    fn what_is_missed_by_little_has_the_digits_that_show_it() {
+        let figure = |value, unit, better, must| {
+            let metric = Metric::new("a", "A", value, unit, better).target(must, None);
+            (metric.figure(), metric.verdict())
+        };
+        let missed = Some(Verdict::Missed);
+        for (value, unit, better, must, told) in [
+            (1.0516, Unit::Ratio, Better::Lower, 1.05, "1.052"),
+            (1.000_4, Unit::Ratio, Better::Lower, 1.0, "1.0004"),
+            (1.2, Unit::Ratio, Better::Lower, 1.05, "1.20"),
+            (1_999.6, Unit::Count, Better::Higher, 2_000.0, "1,999.6"),
+            (
+                0.001_004,
+                Unit::Share,
+                Better::Lower,
+                0.001,
+                "0.1004\u{a0}%",
+            ),
+            (1.003, Unit::Millis, Better::Lower, 1.0, "1.003\u{a0}ms"),
+        ] {
+            let (figure, verdict) = figure(value, unit, better, must);
+            assert_eq!((figure.as_str(), verdict), (told, missed));
+        }
+        let (met, _) = figure(1.0496, Unit::Ratio, Better::Lower, 1.05);
+        assert_eq!(met, "1.05");
     }
 
     #[test]

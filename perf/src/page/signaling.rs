@@ -31,7 +31,24 @@ struct Load {
     latency: Quantiles,
 }
 
+/// From this share of its time on a core counts as full.
+const FULL: f64 = 0.95;
+
 impl Load {
+    /// How many calls there really were, and whether there was time for more.
+    fn measured(&self) -> String {
+        let full = if self.busy >= FULL {
+            ""
+        } else {
+            ", so not full"
+        };
+        format!(
+            "({} measured, with the core {} busy{full})",
+            grouped(self.per_second),
+            percent(self.busy)
+        )
+    }
+
     fn name(&self) -> String {
         match self.due {
             Some(due) => format!("{} calls a second, whatever becomes of them", grouped(due)),
@@ -47,7 +64,8 @@ impl Load {
 /// Its figures.
 pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     let signaling: Signaling = source.read()?;
-    let what = "Calls a second that one core of signaling makes";
+    // Not that of a search, which ends where calls get late: see the capacity of signaling.
+    let what = "Calls a second of signaling, for each core that is busy with them";
     let mut calls = Metric::new(
         "calls_per_core",
         what,
@@ -57,6 +75,10 @@ pub(super) fn metrics(source: &Source) -> Result<Vec<Metric>, FindingsError> {
     );
     if let Some(must) = signaling.calls_per_core_must {
         calls = calls.target(must, None);
+    }
+    let always = |load: &&Load| load.due.is_none() && !load.connects;
+    if let Some(load) = signaling.loads.iter().find(always) {
+        calls = calls.besides(load.measured());
     }
     let mut metrics = vec![calls.headline()];
     for load in &signaling.loads {
@@ -111,7 +133,7 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
     }
     let delays = Delays {
         title: "How long an answer takes",
-        says: "From the request to the answer. Who always asks keeps the core full, so that requests wait for each other; at a set rate each is timed from when it was due.",
+        says: "From the request to the answer. Clients that always ask let requests wait for each other, and how busy that keeps the core is in the table; at a set rate each is timed from when it was due.",
         of: "calls",
         lines,
         table,
@@ -119,8 +141,30 @@ pub(super) fn body(source: &Source) -> Result<Markup, FindingsError> {
     Ok(html! {
         p {
             "Signaling alone on one processor, before transceivers that answer at once: an offer is read, checked and placed, and its answer written. "
-            "TLS is not part of it."
+            "TLS is not part of it. Calls for each busy core are those a second by the share of the core that they took."
         }
         @if !signaling.loads.is_empty() { div.figures { (delays.markup()) } }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Kind;
+
+    #[test]
+    fn what_was_measured_stands_beside_the_rate_for_a_busy_core_with_whether_there_was_time_for_more()
+     {
+        let besides = |busy: f64| {
+            let text = format!(
+                r#"{{"machine": "m", "commit": "c", "date": "d", "calls_per_core": 17852, "loads": [{{"clients": 32, "due": null, "connects": false,
+                "per_second": 12976, "micros": 56, "busy": {busy}, "latency": {{"p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1}}}}]}}"#
+            );
+            let source = Source::parse("s.json".to_owned(), Kind::Signaling, &text).expect("good");
+            metrics(&source).expect("readable").remove(0).besides
+        };
+        let said = |words: &str| Some(format!("(12,976 measured, with the core {words})"));
+        assert_eq!(besides(0.727), said("72.7\u{a0}% busy, so not full"));
+        assert_eq!(besides(0.993), said("99.3\u{a0}% busy"));
+    }
 }

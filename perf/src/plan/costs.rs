@@ -1,12 +1,12 @@
 //! What calls cost, as files of results have it: every figure with the file that it is from.
 //!
 //! The costs of whole calls come from `capacity.json`, by the lines that were fitted there. Where it has none, what is in `calls.json` of a
-//! transceiver takes its place: a number of calls that kept to the limits before one that time alone would allow. What a packet costs a relay is in `relay.json` as well: the larger of both counts, since whole calls were few
-//! there and packets had no calls around them here.
+//! transceiver takes its place: a number of calls that kept to the limits before one that time alone would allow. What a packet costs a relay is in `relay.json` as well: the larger of both counts, since packets had no
+//! calls around them there.
 
 use serde::{Deserialize, Serialize};
 
-use crate::findings::cost::{Cost, Sample};
+use super::capacity::Capacity;
 use crate::findings::{Findings, FindingsError, Kind, Source, or_none};
 
 /// A measured figure.
@@ -48,8 +48,8 @@ pub struct Fitted {
 /// All that a plan is made of.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Costs {
-    /// Processor time of a relay for a call of the work, in microseconds a second: through, and decoded.
-    pub relay_call: [Figure; 2],
+    /// Processor time of a relay for a call, in microseconds a second. It never looks at a codec, so that of the measurement with most calls counts.
+    pub relay_call: Figure,
     /// Processor time of a relay for a set-up, in microseconds.
     pub relay_set_up: Option<Figure>,
     /// Processor time of a relay for a packet up and one down, in nanoseconds.
@@ -93,22 +93,6 @@ pub enum CostsError {
 
 /// What a transceiver has to do for a call, in the order of the arrays above.
 pub(super) const WORKS: [&str; 2] = ["passthrough", "transcoding"];
-
-#[derive(Default, Deserialize)]
-struct Capacity {
-    #[serde(default)]
-    carried: Vec<Carried>,
-    #[serde(default)]
-    costs: Vec<Cost>,
-}
-
-#[derive(Deserialize)]
-struct Carried {
-    service: String,
-    work: String,
-    per_core: f64,
-    gives_first: Option<String>,
-}
 
 #[derive(Deserialize)]
 struct Calls {
@@ -226,7 +210,7 @@ fn carried(
     let searched = capacity
         .body
         .as_ref()
-        .is_some_and(|body| body.carried(work).is_some());
+        .is_some_and(|body| body.has_searched(work));
     let elsewhere = || {
         let kept = calls.figure(&what, "calls", |calls| calls.of(work)?.kept());
         kept.filter(|_| !searched)
@@ -284,10 +268,11 @@ impl Costs {
                 .map_or(1.0, |many| many.value.max(1.0));
             rate * (up.value * many + down.value) / 1e3
         };
-        let relay_call = for_works(|work| {
-            let what = format!("a relay's time for a call, {}", words(work));
-            let whole = capacity.figure(&what, "µs a second", |capacity| {
-                each("relay", work, capacity)
+        let relay_call = {
+            let what = "a relay's time for a call";
+            let most = capacity.body.as_ref().and_then(Capacity::relay_call);
+            let whole = most.and_then(|(of, micros)| {
+                capacity.figure(&format!("{what}, {of}"), "µs a second", |_| Some(micros))
             });
             // At 50 packets a second each way, as calls were measured; a plan scales it.
             let by_packets =
@@ -298,8 +283,8 @@ impl Costs {
                 .into_iter()
                 .flatten()
                 .max_by(|a, b| a.value.total_cmp(&b.value));
-            needed(larger, &what, Kind::Capacity)
-        })?;
+            needed(larger, what, Kind::Capacity)?
+        };
         let [through, decoded] = WORKS.map(|work| carried(&capacity, &calls, work));
         let (through, decoded) = (through?, decoded?);
         let transceiver_by_time = [through.1, decoded.1];
@@ -362,7 +347,7 @@ impl Costs {
     #[must_use]
     pub fn figures(&self) -> Vec<&Figure> {
         let mut figures: Vec<&Figure> = Vec::new();
-        figures.extend(&self.relay_call);
+        figures.push(&self.relay_call);
         figures.extend(&self.relay_packets);
         figures.extend(
             [&self.relay_many_flows, &self.relay_set_up]
@@ -386,60 +371,6 @@ pub(super) fn words(work: &str) -> &str {
         "passthrough" => "passed through",
         "transcoding" => "decoded and encoded",
         other => other,
-    }
-}
-
-impl Capacity {
-    fn cost(&self, program: &str, kind: &str) -> Option<&Cost> {
-        self.costs
-            .iter()
-            .find(|cost| cost.program == program && cost.kind == kind)
-    }
-
-    fn each(&self, program: &str, kind: &str) -> Option<f64> {
-        Some(self.cost(program, kind)?.processor.each)
-    }
-
-    /// How many calls a core of a transceiver carries: as many as keep to the limits, and never more than its time allows. Nothing where none
-    /// did, where the search ended before a limit was met, or where the generator met one first.
-    fn kept(&self, work: &str) -> Option<f64> {
-        let carried = self.carried(work)?;
-        let first = carried.gives_first.as_deref()?;
-        let kept =
-            (first != "the generator" && carried.per_core > 0.0).then_some(carried.per_core)?;
-        Some(self.by_time(work).map_or(kept, |time| kept.min(time)))
-    }
-
-    /// What a search for the most calls of a transceiver found, if there was one.
-    fn carried(&self, work: &str) -> Option<&Carried> {
-        let named = |one: &&Carried| one.service == "transceiver" && one.work == work;
-        self.carried.iter().find(named)
-    }
-
-    /// How many a core has the time for, by the fitted line.
-    fn by_time(&self, work: &str) -> Option<f64> {
-        let each = self.each("transceiver", work)?;
-        (each > 0.0).then_some(1e6 / each)
-    }
-
-    fn fitted(&self) -> Vec<Fitted> {
-        let point = |cost: &Cost, sample: &Sample| {
-            let line = cost.processor.fixed + cost.processor.each * sample.load;
-            (sample.load, sample.micros_per_second, line)
-        };
-        let fitted = |cost: &Cost| Fitted {
-            program: cost.program.clone(),
-            kind: cost.kind.clone(),
-            fixed: cost.processor.fixed,
-            each: cost.processor.each,
-            explained: cost.processor.explained,
-            points: cost
-                .samples
-                .iter()
-                .map(|sample| point(cost, sample))
-                .collect(),
-        };
-        self.costs.iter().map(fitted).collect()
     }
 }
 

@@ -15,6 +15,7 @@ use firsthop_shared::trunk::{DATAGRAM_HEADER_LEN, RECORD_HEADER_MIN};
 use serde::Serialize;
 
 mod assumptions;
+mod capacity;
 mod costs;
 pub mod quantity;
 mod told;
@@ -163,7 +164,7 @@ impl PerCall {
         let shared = (DATAGRAM_HEADER_LEN as f64 + packet) / costs.packing.value;
         let [through, transcoded] = &costs.transceiver_calls;
         Self {
-            relay: of(&costs.relay_call) / 1e6 * rate / MEASURED_RATE,
+            relay: costs.relay_call.value / 1e6 * rate / MEASURED_RATE,
             transceiver: mixed(1.0 / through.value, 1.0 / transcoded.value),
             public: rate * (media + packet),
             internal: rate * (media + RECORD_HEADER_MIN as f64 + shared),

@@ -40,7 +40,7 @@ fn calls() -> Source {
 fn cost(program: &str, kind: &str, each: f64) -> String {
     let line = |each: f64| format!(r#"{{"fixed": 1000, "each": {each}, "explained": 0.98}}"#);
     format!(
-        r#"{{"program": "{program}", "kind": "{kind}", "samples": [{{"load": 10, "micros_per_second": 1500}}], "processor": {}, "memory": {}}}"#,
+        r#"{{"program": "{program}", "kind": "{kind}", "samples": [{{"load": 10, "micros_per_second": 1500}}, {{"load": 5, "micros_per_second": 1400}}, {{"load": 1, "micros_per_second": 1400}}], "processor": {}, "memory": {}}}"#,
         line(each),
         line(300_000.0)
     )
@@ -101,15 +101,77 @@ fn machines_are_as_many_as_their_cores_need_and_those_that_may_fail() {
 }
 
 #[test]
-fn packets_cost_what_they_cost_where_whole_calls_were_cheaper() {
-    let costs = costs(vec![relay(), signaling(), calls(), capacity("gaps")]);
-    // Transcoded calls: 100 µs by whole calls, 200 by packets.
-    assert_eq!(costs.relay_call[1].value, 200.0);
-    assert_eq!(costs.relay_call[1].file, "relay.json");
-    assert_eq!(costs.relay_call[0].file, "capacity.json");
-    let at = |line: &str| Plan::of(&assume(line).expect("good"), &costs).micros_per_call[0];
+fn a_relay_costs_what_it_did_with_most_calls_whatever_their_codec_and_its_packets_at_least() {
+    let with = |carried: &str, costs: [String; 2]| {
+        let body = format!(r#""carried": [{carried}], "costs": [{}]"#, costs.join(","));
+        source(Kind::Capacity, &body)
+    };
+    let found = |capacity: Source| costs(vec![relay(), signaling(), calls(), capacity]);
+    let few = || cost("relay", "transcoding", 800.0);
+    let more = || cost("relay", "passthrough", 300.0).replace(r#""load": 10"#, r#""load": 600"#);
+    let searched = |micros: f64| {
+        format!(
+            r#"{{"service": "relay", "work": "forwarding", "per_core": 3391, "gives_first": "loss", "micros": {micros}}}"#
+        )
+    };
+
+    let by_line = found(with("", [few(), more()]));
+    assert_eq!(by_line.relay_call.value, 300.0);
+    assert!(by_line.relay_call.what.contains("up to 600 passed through"));
+    let by_search = found(with(&searched(250.0), [few(), more()]));
+    assert_eq!(by_search.relay_call.value, 250.0);
+    assert!(
+        by_search
+            .relay_call
+            .what
+            .contains("3,391 forwarded at once, 85 % busy")
+    );
+    // 50 × (1,000 × 2 + 2,000) ns = 200 µs by packets.
+    let by_packets = found(with(&searched(150.0), [few(), more()]));
+    assert_eq!(by_packets.relay_call.value, 200.0);
+    assert_eq!(by_packets.relay_call.file, "relay.json");
+
+    let at = |line: &str| Plan::of(&assume(line).expect("good"), &by_packets).micros_per_call[0];
     assert!((at("--users 1") - 200.0).abs() < 1e-9);
+    assert!((at("--users 1 --transcoding 0%") - 200.0).abs() < 1e-9);
     assert!((at("--users 1 --packet-rate 25") - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn calls_that_a_search_had_up_are_not_made_fewer_by_a_line_of_the_same_run() {
+    // By the line, 299.6 calls.
+    let line = cost("transceiver", "passthrough", 1e6 / 299.6);
+    let carried = r#"{"service": "transceiver", "work": "passthrough", "per_core": 300, "gives_first": "gaps"}"#;
+    let body = format!(r#""carried": [{carried}], "costs": [{line}]"#);
+    let costs = costs(vec![
+        relay(),
+        signaling(),
+        calls(),
+        source(Kind::Capacity, &body),
+    ]);
+    assert_eq!(
+        (
+            costs.transceiver_calls[0].value,
+            costs.transceiver_by_time[0]
+        ),
+        (300.0, false)
+    );
+}
+
+#[test]
+fn a_line_that_falls_is_told_as_no_cost_and_one_of_two_points_explains_nothing() {
+    let third = r#", {"load": 1, "micros_per_second": 1400}"#;
+    let falling = cost("relay", "silent", -0.3).replace(third, "");
+    let body = format!(r#""carried": [], "costs": [{falling}]"#);
+    let costs = costs(vec![
+        relay(),
+        signaling(),
+        calls(),
+        source(Kind::Capacity, &body),
+    ]);
+    let text = Plan::of(&assume("--users 1").expect("good"), &costs).text();
+    assert!(text.contains(" 0.0 µs each, by two points alone"), "{text}");
+    assert!(!text.contains("-0"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{Place, Plan};
+use crate::findings::cost::told_by;
 use crate::page::figures::grouped;
 
 impl Plan {
@@ -158,11 +159,15 @@ impl Plan {
         for one in &self.fitted {
             writeln!(
                 out,
-                "  {:<26}{:>9} ms fixed,{:>10} µs each, {:.1} % explained",
+                "  {:<26}{:>9} ms fixed,{:>10} µs each, {}",
                 format!("{}, {}", one.program, one.kind.replace('_', "-")),
                 format!("{:.2}", one.fixed / 1e3),
-                format!("{:.1}", one.each),
-                100.0 * one.explained
+                // A line that falls found nothing that a call costs: no cost is below nothing. What is added takes the sign off a zero.
+                format!("{:.1}", one.each.max(0.0) + 0.0),
+                told_by(one.points.len(), one.explained, |share| format!(
+                    "{:.1} % explained",
+                    100.0 * share
+                ))
             )?;
             for (load, measured, line) in &one.points {
                 writeln!(

@@ -50,6 +50,8 @@ def record(row: Row, occasion: Occasion) -> dict[str, Any]:
         "before_ms": max(row.calm_down_ms, row.calm_up_ms),
         "handshakes": row.handshakes,
         "target": row.scenario.target,
+        "down_most_ms": row.scenario.limits.down_ms,
+        "up_most_ms": row.scenario.limits.up_ms,
         "verdict": "pass" if row.passed else "fail",
         "why": row.faults,
         "worst_call": row.worst,
