@@ -71,11 +71,12 @@ impl OpenFiles {
         }
     }
 
-    /// Says that this setting was lowered to what there is room for, in the place of [`OpenFiles::report`].
+    /// Says that this setting was lowered to what there is room for, in the place of [`OpenFiles::report`]. No warning: what a setting is by
+    /// default is more than most machines are to carry.
     pub fn report_lowered(&self, setting: &str, wanted: usize, lowered: usize) {
         let granted = self.granted.as_ref().ok();
         let needed = self.needed;
-        tracing::warn!(
+        tracing::info!(
             granted,
             needed,
             wanted,
