@@ -246,11 +246,13 @@ open_state() {
     fi
     mask=$(umask)
     umask 077
-    # Whatever stops the start before it has made something leaves nothing behind.
-    [ -e "$1" ] || { made_state=$1 && trap forget_state EXIT; }
+    local made=""
+    [ -e "$1" ] || made=$1
     said=$(mkdir -p -- "$1/logs" 2>&1) || refuse --state "the folder cannot be made (${said#mkdir: })" "give one that can be written to"
     { exec 8>>"$1/lock"; } 2>/dev/null || refuse --state "$1 cannot be written to" "give a folder that can"
     flock --nonblock 8 || refuse --state "$1 is in use by process $(cat "$1/lock")" "stop that, or choose another folder"
+    # Whatever stops the start before it has made something leaves nothing behind; nobody else does who starts at the same time.
+    [ -z "$made" ] || { made_state=$made && trap forget_state EXIT; }
     { echo $$ >"$1/lock"; } 2>/dev/null || refuse_full "$1/lock"
     # Wherever it lies, no commit takes the keys along.
     [ -s "$1/.gitignore" ] || { echo '*' >"$1/.gitignore"; } 2>/dev/null || refuse_full "$1/.gitignore"

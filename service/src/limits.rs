@@ -13,6 +13,9 @@ pub const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a connection has for its handshake before it may have to make room for another: a burst of handshakes does not end itself.
 pub const HANDSHAKE_RESPITE: Duration = Duration::from_secs(1);
 
+/// How long a client has to take an answer before its connection may have to make room for another.
+pub const ANSWER_RESPITE: Duration = Duration::from_secs(1);
+
 /// How many files a program must be able to open, beside what it demands itself, to start: what every program has open (up to twenty), what is
 /// open for a moment only (files that are read, look-ups of names, certificates), and connections of a few who ask how it is.
 pub const FILES_LEAST: u64 = 48;

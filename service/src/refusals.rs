@@ -77,7 +77,7 @@ pub struct RefusalsShown(pub Arc<Refusals>);
 
 impl Collector for RefusalsShown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Connections closed before there was a request to answer, by reason: address for more than one client address may hold, room for idle ones that gave way to others, malformed for what is no HTTP/1.1, head_too_large";
+        let help = "Connections closed without an answer that was due, by reason: address for more than one client address may hold, room for idle ones that gave way to others, malformed for what is no HTTP/1.1, head_too_large";
         let mut family =
             encoder.encode_descriptor("connections_refused", help, None, MetricType::Counter)?;
         for why in Refusal::ALL {

@@ -1,8 +1,8 @@
 //! Room: how many connections a server holds at once, and which of them makes room for another.
 //!
-//! When all places are taken, the connection goes that has waited longest without a whole request, whether it never asked or was
-//! answered before. One that is being answered keeps its place. Otherwise as many silent connections as there are places would keep
-//! everybody out, a health probe too.
+//! When all places are taken, the connection goes that has waited longest for its client, whether that never asked, was answered before, or does not take
+//! its answer. One whose request is worked on keeps its place. Otherwise as many silent connections as there are places would keep everybody out,
+//! a health probe too.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use std::task::{Context, Poll};
 use axum::body::HttpBody;
 use hyper::body::{Frame, SizeHint};
 
-use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{self, AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use crate::limits::HANDSHAKE_RESPITE;
+use crate::limits::{ANSWER_RESPITE, HANDSHAKE_RESPITE};
 
 /// Since when a connection can make room, and its turn among those of the same moment.
 type Turn = (Instant, u64);
@@ -26,6 +26,8 @@ type Turn = (Instant, u64);
 pub(crate) struct Room {
     places: Arc<Semaphore>,
     idle: Mutex<Idle>,
+    /// Held by the one that room is made for: of several listeners, the others wait behind it.
+    making: sync::Mutex<()>,
     /// Another connection is idle.
     another: Notify,
     /// One that was asked to leave has got a request in the meantime.
@@ -47,6 +49,7 @@ impl Room {
         Arc::new(Self {
             places: Arc::new(Semaphore::new(places)),
             idle: Mutex::default(),
+            making: sync::Mutex::default(),
             another: Notify::new(),
             stays: Notify::new(),
         })
@@ -58,6 +61,7 @@ impl Room {
     /// Never: the semaphore is not closed.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(Place, Seat, bool), AcquireError> {
         let mut displaced = false;
+        let _making = self.making.lock().await;
         let place = loop {
             if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
                 break place;
@@ -139,9 +143,9 @@ pub(crate) struct Seat {
 enum State {
     /// Idle, at this turn.
     Idle(Turn),
-    /// A request is being answered.
+    /// A request is worked on.
     Answering,
-    /// It ends by itself, or is another protocol's.
+    /// It has ended, or is another protocol's.
     Ending,
 }
 
@@ -159,7 +163,13 @@ impl Seat {
         self.set(State::Answering);
     }
 
-    /// It ends with this answer, or is no longer the server's.
+    /// There is an answer to its request. How long it takes to leave is up to the client.
+    pub(crate) fn answered(&self) {
+        self.leave_turn();
+        self.wait_from(Instant::now() + ANSWER_RESPITE);
+    }
+
+    /// It has ended, or is no longer the server's.
     pub(crate) fn ending(&self) {
         self.leave_turn();
         self.set(State::Ending);
@@ -167,7 +177,8 @@ impl Seat {
 
     /// What was handed to the connection has been written.
     pub(crate) fn flushed(&self) {
-        if self.state() == State::Answering && self.told.load(Relaxed) {
+        if self.told.swap(false, Relaxed) && matches!(self.state(), State::Idle(_)) {
+            self.leave_turn();
             self.wait_from(Instant::now());
         }
     }

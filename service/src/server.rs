@@ -265,8 +265,8 @@ where
                     // What is left of the body would be taken for the next request.
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
-                    seat.ending();
                 }
+                seat.answered();
                 let response = response.map(|body| Answer::new(body, seat));
                 Ok::<_, std::convert::Infallible>(response)
             }

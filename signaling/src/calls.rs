@@ -16,7 +16,7 @@ use crate::call_id::{self, CallId, CallRef};
 use crate::client::{Places, Proxies};
 use crate::error::ApiError;
 use crate::files::Files;
-use crate::limits::MINTS_MAX;
+use crate::limits::{MINTS_MAX, SHARDS_TRIED_MAX};
 use crate::metrics::{Again, Metrics, Phase};
 use crate::neighbours::Neighbours;
 use crate::owner::OwnerError;
@@ -123,7 +123,7 @@ impl FrontDoor {
         let mut except = None;
         let mut mints = 0;
         let mut failed: Option<ApiError> = None;
-        // At most MINTS_MAX requests and one retry elsewhere: each turn either counts a mint or sets `except`.
+        // At most SHARDS_TRIED_MAX requests and one retry elsewhere: each turn either counts a mint or sets `except`.
         loop {
             let placing = Instant::now();
             let Some(reservation) = self.transceivers.reserve(except) else {
@@ -170,16 +170,16 @@ impl FrontDoor {
                 Err(error) => error,
             };
             match error.code() {
-                Some(code @ (ControlCode::SessionExists | ControlCode::NoSuchShard))
-                    if mints < MINTS_MAX =>
-                {
+                // Each of these takes workers away from those that may be chosen.
+                Some(ControlCode::NoSuchShard) if mints < SHARDS_TRIED_MAX => {
                     tracing::info!(control = %place.control, shard = %place.shard, reason = %error, "minting again");
                     self.metrics.create_again(Again::Minted);
-                    if code == ControlCode::NoSuchShard {
-                        reservation.no_such_shard();
-                    } else {
-                        reservation.refused();
-                    }
+                    reservation.no_such_shard();
+                }
+                Some(ControlCode::SessionExists) if mints < MINTS_MAX => {
+                    tracing::info!(control = %place.control, shard = %place.shard, reason = %error, "minting again");
+                    self.metrics.create_again(Again::Minted);
+                    reservation.refused();
                 }
                 Some(
                     ControlCode::BadOffer

@@ -74,8 +74,12 @@ pub const OWNER_RESPONSE_MAX: usize = 8 * SDP_MAX;
 /// How many transceivers are polled at the most; more addresses than that are left out, and said so.
 pub const TRANSCEIVERS_MAX: usize = 1_024;
 
-/// How many ufrags are minted for one call at the most, when owners answer that a session id is taken or a shard unknown.
+/// How many ufrags are minted for one call at the most, when owners answer that a session id is taken.
 pub const MINTS_MAX: usize = 4;
+
+/// How many are minted for one at the most when owners answer that a shard is unknown: each such answer takes that one and all behind it out of the
+/// choice, about half of those of a transceiver that came back with few of many.
+pub const SHARDS_TRIED_MAX: usize = 16;
 
 /// What `Retry-After` says when no transceiver is free, in seconds: by then there is a new status.
 pub const RETRY_AFTER_SECS: u64 = 2;

@@ -59,7 +59,9 @@ impl FromStr for Source {
             && url.username().is_empty()
             && url.password().is_none();
         let host = url.host_str().filter(|_| plain).ok_or_else(error)?;
-        let port = url.port_or_known_default().ok_or_else(error)?;
+        // The parser takes more slashes, or fewer, for the two before the host.
+        let port = url.port_or_known_default().filter(|port| *port != 0);
+        let port = port.ok_or_else(error)?;
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         Ok(match bare.parse::<IpAddr>() {
             Ok(ip) if ip.is_unspecified() => return Err(error()),
@@ -341,6 +343,8 @@ mod tests {
             "http://0.0.0.0:5080",
             "http://[::]:5080",
             "http://10.0.0.1:0",
+            "http:///10.0.0.1:0",
+            "http:/10.0.0.1:0",
             "http://10.0.0.1:99999",
             "http://10.0.0.1:",
             "http://media.example:/",

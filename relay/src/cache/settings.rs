@@ -9,6 +9,7 @@ use clap::Args;
 use firsthop_relay_core::limits::{QUESTIONS_DEFAULT, QUESTIONS_MAX, QUESTIONS_PER_CORE_MIN};
 use firsthop_service::settings::SettingError;
 use firsthop_shared::reload::read_small_file;
+use firsthop_shared::url_port;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::tls;
@@ -101,6 +102,8 @@ impl CacheSettings {
             }
             return Ok(None);
         };
+        url_port::check(url)
+            .map_err(|error| SettingError::new(URL, error.to_string(), GOOD_URL))?;
         // What the parser says of a URL names no part of it.
         let mut info: ConnectionInfo = url.parse().map_err(|error: redis::RedisError| {
             SettingError::new(URL, error.to_string(), GOOD_URL)

@@ -142,9 +142,12 @@ fn endpoint(text: &str) -> Result<String, SettingError> {
     if url.query().is_some() || url.fragment().is_some() {
         return refuse("there is something after its path");
     }
-    // The parser takes an empty port, and 0, for one.
+    // The parser takes an empty port, and 0, for one; and more slashes, or fewer, for the two before the host.
     if let Err(error) = url_port::check(text.trim()) {
         return refuse(&error.to_string());
+    }
+    if url.port() == Some(0) {
+        return refuse("its port is 0");
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
@@ -254,6 +257,7 @@ mod tests {
             "http://",
             "http://otel.example:99999",
             "http://otel.example:0",
+            "http:///otel.example:0",
             "http://otel.example:/base",
             "http://me:secret@otel.example",
             "http://otel.example/?key=secret",

@@ -136,6 +136,28 @@ async fn one_that_is_being_answered_keeps_its_place() {
 }
 
 #[tokio::test]
+async fn whoever_does_not_take_its_answer_makes_room() {
+    // More than both ends' buffers hold.
+    let large = "x".repeat(64 << 20);
+    let routes = Router::new()
+        .route("/", get(|| async { "here\n" }))
+        .route("/large", get(|| async { large }));
+    let served = Served::start_with(routes, Arc::default(), places(2)).await;
+    let _reads_nothing = served.send("GET /large HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    // An answer that does not wait for the body ends the connection, once the client has seen it.
+    let _sends_no_body = served
+        .send("GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
+        .await;
+    let mut probes = Vec::new();
+    for _ in 0..2 {
+        let mut probe = served.send(REQUEST).await;
+        response(&mut probe, "here\n").await;
+        probes.push(probe);
+    }
+    assert!(served.refused(Refusal::Room) >= 2, "both have made room");
+}
+
+#[tokio::test]
 async fn a_handshake_without_end_makes_room_after_a_respite() {
     let listeners = server::listen(&["127.0.0.1:0".to_owned()])
         .await

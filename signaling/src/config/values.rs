@@ -200,9 +200,16 @@ pub(super) fn ice_server(text: &str) -> Result<HeaderValue, SettingError> {
         return Err(bad());
     }
     let host = url.split_once(':').map_or("", |(_, host)| host);
-    if host.is_empty() || url_port::check(url).is_err() {
+    if host.is_empty() {
         return Err(bad());
     }
+    url_port::check(url).map_err(|wrong| {
+        error(
+            "--ice-servers",
+            format!("a URL's port cannot be: {wrong}"),
+            "give one from 1 to 65535, or leave the colon out",
+        )
+    })?;
     let (mut username, mut credential) = (None, None);
     for part in parts {
         let (name, value) = part.trim().split_once('=').ok_or_else(bad)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use firsthop_service::settings::SettingError;
 use tokio_rustls::rustls::ClientConfig;
+use tokio_tungstenite::tungstenite::http::Uri;
 
 use super::apps::{App, Apps, AppsReloader, Kind, parse_url};
 use super::key::{Auth, Secret};
@@ -135,7 +136,11 @@ impl BackendConfig {
             rate: args.backend_rate,
             ..App::default()
         };
-        if args.backend_roots == Roots::None && args.backend_ca.is_none() {
+        let secure = app.url.as_ref().and_then(Uri::scheme_str) == Some("wss");
+        if args.backend_roots == Roots::None
+            && args.backend_ca.is_none()
+            && (secure || args.apps.is_some())
+        {
             let problem = "none trusts nobody, so that no wss:// server could be connected to; give --backend-ca too, or leave this out";
             return Err(told("--backend-roots", problem));
         }
@@ -279,7 +284,7 @@ mod tests {
                 "--backend-roots: none trusts nobody",
             ),
             (
-                &["--backend-roots", "none"],
+                &["--apps", "/nowhere", "--backend-roots", "none"],
                 None,
                 "--backend-roots: none trusts nobody",
             ),

@@ -182,7 +182,7 @@ fn extmap(value: &str) -> Result<(), OfferError> {
         None => (entry, None),
     };
     let digits = id.bytes().all(|b| b.is_ascii_digit());
-    let known = matches!(id.parse::<u16>(), Ok(1..=255 | 4_096..=4_351)) && digits;
+    let known = matches!(id.parse::<u16>(), Ok(1..=256 | 4_096..=4_351)) && digits;
     if known && direction.is_none_or(|d| DIRECTIONS.contains(&d)) && !uri.trim().is_empty() {
         return Ok(());
     }

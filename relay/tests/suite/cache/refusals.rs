@@ -29,6 +29,8 @@ fn a_redis_url_that_is_none() {
         "redis://:horse@",
         "redis://user:horse@0.0.0.0:6379",
         "redis://user:horse@127.0.0.1:99999",
+        "redis://user:horse@127.0.0.1:0",
+        "redis://user:horse@127.0.0.1:",
         "redis://user:horse@127.0.0.1:6379/one",
         "redis://user:horse@127.0.0.1:6379/?protocol=9",
         "redis://user:hor se@[::1",

@@ -111,7 +111,16 @@ fn a_header_extension_that_is_none_is_refused_by_name() {
         let expected = format!("a=extmap:{begin} is no header extension: ");
         assert!(message.starts_with(&expected), "{message}");
     }
-    for entry in ["1", "14", "255", "4096", "4351", "2/recvonly", "3/inactive"] {
+    for entry in [
+        "1",
+        "14",
+        "255",
+        "256",
+        "4096",
+        "4351",
+        "2/recvonly",
+        "3/inactive",
+    ] {
         answer(&with(&format!("{entry} {uri}"))).expect(entry);
         answer(&with(&format!("{entry} {uri} with=attributes"))).expect(entry);
     }
