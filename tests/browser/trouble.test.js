@@ -70,7 +70,7 @@ suite('a call that does not come about', { timeout: 240_000 }, () => {
 
   test('a wrong key', async () => {
     const page = await open();
-    await page.page.click('[data-testid=settings] summary');
+    await page.page.click('[data-testid=settings] summary', { noWaitAfter: true });
     await page.page.fill('[data-testid=key]', 'wrong');
     await fails(page, 'key-refused', /key/, /401/);
   });

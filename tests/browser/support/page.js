@@ -67,7 +67,8 @@ export class CallPage {
   }
 
   async press(name) {
-    await this.page.click(`[data-testid=${name}]`);
+    // No button leads elsewhere. Waiting for that all the same has been seen not to end, in a browser that had just been started on a busy machine.
+    await this.page.click(`[data-testid=${name}]`, { noWaitAfter: true });
   }
 
   /** Starts a call and waits until it is open. */
