@@ -7,8 +7,7 @@ use super::section::{Role, Section, encoding};
 use crate::limits;
 
 /// Attributes of a section that the engine needs; all others stay outside. Payload-bound ones are filtered apart.
-const KEPT: [&str; 7] = [
-    "rtcp-mux",
+const KEPT: [&str; 6] = [
     "sctp-port",
     "sctp-init",
     "extmap",
@@ -57,9 +56,10 @@ impl Offer {
         } else {
             self.direction(section)
         };
+        // An offer that does not say so anywhere is refused, and where it says so is no concern of the engine's.
         let _ = write!(
             out,
-            "a={direction}\r\na=rtpmap:{pt} {}\r\n",
+            "a={direction}\r\na=rtcp-mux\r\na=rtpmap:{pt} {}\r\n",
             encoding(codec)
         );
         for line in section

@@ -40,6 +40,12 @@ fn audio_without_rtcp_on_its_port_is_unsupported() {
         .replace("BUNDLE voice events", "BUNDLE events voice")
         .replace("a=mid:events\r\n", "a=mid:events\r\na=rtcp-mux\r\n");
     answer(&tagged).expect("an answer");
+    // The engine is told in any case, wherever the offer says so.
+    let session = without.replace("t=0 0\r\n", "t=0 0\r\na=rtcp-mux\r\n");
+    for offer in [&tagged, &session] {
+        let engine = Offer::parse(offer).expect("an offer").for_engine();
+        Offer::parse(&engine).expect("our own offer");
+    }
     let apart = tagged.replace("a=group:BUNDLE events voice\r\n", "");
     let message = unsupported(&apart, CallKind::Realtime);
     assert!(message.contains("no a=rtcp-mux"), "{message}");
