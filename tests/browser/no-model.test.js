@@ -48,21 +48,25 @@ suite('a call without a model', { timeout: 240_000 }, () => {
     const server = new Reluctant();
     await server.begin();
     const context = await person(here.browser);
-    const page = new CallPage(await context.newPage());
-    await page.page.setViewportSize(size);
-    await page.open();
-    await page.call();
-    assert.match(await page.text('title'), /^Connecting to the model server/);
-    await looksWell(page, size);
-    then(server);
-    await page.reach('failed', 60);
-    assert.equal((await page.state()).end, end);
-    assert.equal(await page.text('title'), title);
-    assert.match(await page.text('alert'), hint);
-    await looksWell(page, size);
-    assert.deepEqual(page.errors, []);
-    await context.close();
-    server.vanish();
+    try {
+      const page = new CallPage(await context.newPage());
+      await page.page.setViewportSize(size);
+      await page.open();
+      await page.call();
+      assert.match(await page.text('title'), /^Connecting to the model server/);
+      await looksWell(page, size);
+      then(server);
+      await page.reach('failed', 60);
+      assert.equal((await page.state()).end, end);
+      assert.equal(await page.text('title'), title);
+      assert.match(await page.text('alert'), hint);
+      await looksWell(page, size);
+      assert.deepEqual(page.errors, []);
+    } finally {
+      // Else the programs would wait for this call when they are asked to end.
+      await context.close();
+      server.vanish();
+    }
     await here.stack.empty();
   }
 
