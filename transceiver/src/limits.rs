@@ -1,4 +1,5 @@
-//! Every bound of the transceiver alone; what two programs share stands in [`firsthop_shared::limits`].
+//! Bounds of the transceiver alone that more than one part of it, or an operator, has to know; what two programs share stands in
+//! [`firsthop_shared::limits`].
 //!
 //! Full means a defined, counted refusal or drop, never growth.
 
@@ -97,6 +98,9 @@ pub const CHANNEL_BYTES_PER_SEC: u32 = 128 * 1_024;
 
 /// How many bytes of client messages may come at once before the rate counts: two of the largest.
 pub const CHANNEL_BYTES_BURST: u32 = 2 * CHANNEL_MESSAGE_MAX;
+
+/// The longest `event_id` of a client that an error names, in bytes.
+pub const CLIENT_EVENT_ID_MAX: usize = 512;
 
 /// How many sidebands a session has at most.
 pub const SIDEBANDS_PER_SESSION: usize = 4;
@@ -261,6 +265,9 @@ pub const BACKEND_TRANSCRIPT_MAX: usize = 64 * 1_024;
 
 /// How long a session whose model server has gone for good may play what that has said.
 pub const BACKEND_LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// The same when the server itself has ended the session: longer than what a playout holds, and one message beside it.
+pub const BACKEND_FAREWELL: Duration = Duration::from_secs(180);
 
 /// The largest body of a control request, in bytes: an offer, escaped as JSON, and some fields.
 pub const CONTROL_BODY_MAX: usize = 160 * 1_024;

@@ -139,6 +139,37 @@ export function conversation(launch, open) {
     assert(found.some((one) => one.received <= LATEST), 'the last packet is received too late');
     assert(found.every((one) => Math.abs(one.told - one.sent) <= INEXACT), 'the model is told another time than was sent');
   });
+
+  test('a connection to the model that breaks in the middle of an answer does not keep the SDK from the next one', async () => {
+    const model = here.behind;
+    const since = model.lines;
+    const also = `
+      globalThis.tell = (event) => transport.sendEvent(event);
+      globalThis.write = (text) => session.sendMessage(text);`;
+    const { site, page, errors, count, account } = await place(here, open, "{ name: 'Guide', instructions: 'Be brief.' }", also);
+    // What is said meanwhile would be answered, too.
+    await until('an answer begins', () => count('output_audio_buffer.started') === 1, 40, account);
+    await page.evaluate(() => globalThis.mute(true));
+    await page.evaluate(() => globalThis.interrupt());
+    await until('it is cut', () => count('output_audio_buffer.cleared') === 1, 20, account);
+    const done = count('response.done');
+    await page.evaluate(() => {
+      globalThis.tell({ type: 'test.disconnect', at: 'response.created' });
+      globalThis.write('Are you there?');
+    });
+    await until('the answer that had begun ends', () => count('response.done') > done, 20, account);
+    await until('there is another connection', () => count('session.created') === 2, 20, account);
+    assert.equal(count('output_audio_buffer.started'), 1, 'nothing of it was heard');
+    await page.evaluate(() => globalThis.write('And now?'));
+    await until('the next one is heard', () => count('output_audio_buffer.started') === 2, 20, account);
+    await page.evaluate(() => globalThis.hangUp());
+    await here.stack.empty();
+    await site.close();
+    assert.equal(errors.length, 1, account());
+    assert.match(errors[0], /"backend_disconnected","event_id":null/);
+    // The model has been asked twice; its other answers are to what was spoken.
+    assert.equal(model.events('in', 'response.create', since).length, 2);
+  });
 }
 
 /** Places a call by a page of the SDK's with this agent, and waits until it is live. What the page says, each type of event too, is `said`. */

@@ -7,7 +7,8 @@ books that a test compares with what the client received: every event, either wa
 with the time of the monotonic clock, which is the same in every namespace, and that of the wall, which a browser has
 too. An event's time is that at which it has left, or has come. The line of a connection that opens has what was asked
 for, and the headers. It speaks PCM and both laws of G.711, as the session has it. A session with tools calls the first
-of them at its first turn. The client's own event `test.disconnect` makes it drop the connection without a word.
+of them at its first turn. The client's own event `test.disconnect` makes it drop the connection without a word:
+at once, or with `at: response.created` when it has begun to answer.
 """
 
 import argparse
@@ -108,6 +109,10 @@ class WebSocket:
         """Sends a text message; `drain` should follow."""
         self._frame(TEXT, text.encode())
 
+    def abort(self) -> None:
+        """Breaks the connection off."""
+        self._writer.close()
+
     async def drain(self) -> None:
         """Waits as long as the client takes slowly what was sent."""
         await self._writer.drain()
@@ -164,7 +169,7 @@ class Session:
         self._loud_ms = self._quiet_ms = 0
         self._heard_ms = 0
         self._speaking = False
-        self._called = False
+        self._called = self._breaks = False
         self._speech: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -193,12 +198,15 @@ class Session:
             self._config = {**self._config, **event["session"]}
             await self._say("session.updated", session=self._config)
         elif kind == "conversation.item.create":
-            await self._say("conversation.item.added", item=event["item"])
+            item = {"id": f"item_{next(self._ids)}", "status": "completed", **event["item"]}
+            await self._say("conversation.item.added", item=item)
         elif kind == "response.create":
             self._respond()
         elif kind == "conversation.item.truncate":
             names = ("item_id", "content_index", "audio_end_ms")
             await self._say("conversation.item.truncated", **{name: event[name] for name in names})
+        elif kind == "test.disconnect" and event.get("at") == "response.created":
+            self._breaks = True
         elif kind == "test.disconnect":
             raise Gone("as asked")
 
@@ -236,6 +244,9 @@ class Session:
         response, item = f"resp_{number}", f"item_{number}"
         of_it = {"response_id": response, "item_id": item, "output_index": 0}
         await self._say("response.created", response={"id": response, "status": "in_progress"})
+        if self._breaks:
+            self._socket.abort()
+            return
         tools = self._config.get("tools") or []
         if tools and not self._called:
             self._called = True

@@ -20,6 +20,7 @@ use super::ledger::{ItemId, PlayoutEvent};
 use super::playout::PlayoutSettings;
 use super::voice::{VoiceDetector, VoiceEvent, VoiceSettings};
 use super::{FRAME, SAMPLE_RATE};
+use crate::limits;
 
 /// How much of the client's audio waits before its echo begins: a lost packet's wait, a late one, and a frame in hand.
 const DELAY: Duration = Duration::from_millis(80);
@@ -38,9 +39,6 @@ const MAX_OUTPUTS: usize = 64;
 
 /// Turns whose echo has not ended: the shortest takes 164 ms, so more do not fit into [`MAX_DELAY`].
 const MAX_ECHOES: usize = 32;
-
-/// The longest `event_id` of a client that an error names.
-const MAX_CLIENT_ID: usize = 512;
 
 /// What the echo did to hold its delay, in samples, and what it lost.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -303,7 +301,7 @@ impl Echo {
     fn refuse(&mut self, code: &str, message: &str, param: Option<&str>, event: &Value) {
         let about = event["event_id"]
             .as_str()
-            .filter(|id| id.len() <= MAX_CLIENT_ID);
+            .filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX);
         let text = events::client_error(&mut self.ids, code, message, param, about);
         self.offer(Waiting::Event(text));
     }

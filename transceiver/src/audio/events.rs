@@ -136,8 +136,13 @@ pub(crate) fn client_error(
     )
 }
 
-/// `error` about what went wrong on this side.
-pub(crate) fn server_error(ids: &mut Ids, code: &str, message: &str) -> String {
+/// `error` about what went wrong on this side; `event_id` is that of the client's event that it is about, if it is about one.
+pub(crate) fn server_error(
+    ids: &mut Ids,
+    code: &str,
+    message: &str,
+    event_id: Option<&str>,
+) -> String {
     event(
         ids,
         "error",
@@ -146,7 +151,7 @@ pub(crate) fn server_error(ids: &mut Ids, code: &str, message: &str) -> String {
             "code": code,
             "message": message,
             "param": null,
-            "event_id": null,
+            "event_id": event_id,
         }}),
     )
 }

@@ -25,7 +25,12 @@ impl Tap {
     pub(super) fn said(&mut self, event: &str) {
         self.active = true;
         // Only what looks like one of these is parsed.
-        let noted = ["session.created", "session.updated", ".speech_st"];
+        let noted = [
+            "session.created",
+            "session.updated",
+            ".speech_st",
+            "backend_disconnected",
+        ];
         let kind = noted
             .iter()
             .any(|name| event.contains(name))
@@ -37,7 +42,8 @@ impl Tap {
             }
             Some("session.updated") => self.updated = Some(event.into()),
             Some("input_audio_buffer.speech_started") => self.speaking = true,
-            Some("input_audio_buffer.speech_stopped") => self.speaking = false,
+            // Whoever said that the user speaks may be gone, and then nobody says that the user does not.
+            Some("input_audio_buffer.speech_stopped" | "error") => self.speaking = false,
             _ => {}
         }
         self.copy(event);
@@ -155,6 +161,12 @@ mod tests {
         tap.said(r#"{"type":"input_audio_buffer.speech_started"}"#);
         assert!(tap.is_speaking() && tap.take_active() && !tap.take_active());
         tap.said(r#"{"type":"input_audio_buffer.speech_stopped"}"#);
+        assert!(!tap.is_speaking());
+        // It ends with the backend, too, that would have said so.
+        tap.said(r#"{"type":"input_audio_buffer.speech_started"}"#);
+        tap.said(r#"{"type":"error","error":{"code":"rate_limit_exceeded"}}"#);
+        assert!(tap.is_speaking());
+        tap.said(r#"{"type":"error","error":{"code":"backend_disconnected"}}"#);
         assert!(!tap.is_speaking());
     }
 }

@@ -210,7 +210,12 @@ impl<T: Translator> Linked<T> {
         // Ends: the bytes are bounded, and nothing fills the queue meanwhile.
         let ended = loop {
             match self.events.try_recv() {
-                Ok(incoming) => self.ahead.push(incoming),
+                Ok(incoming) => {
+                    if let FromServer::Lost(_) = incoming.event {
+                        self.translator.gone();
+                    }
+                    self.ahead.push(incoming);
+                }
                 Err(error) => break error == mpsc::error::TryRecvError::Disconnected,
             }
         };

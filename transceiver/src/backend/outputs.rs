@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::outage::is_refusal;
 use super::speech::{Effect, Speech, Truncation};
@@ -18,9 +18,6 @@ use crate::audio::{
     output_audio_buffer, server_error,
 };
 use crate::limits;
-
-/// The longest `event_id` of a client that an error names.
-const MAX_CLIENT_ID: usize = 512;
 
 /// What clients are told that there is behind their session.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +140,22 @@ impl Outputs {
 
     /// Tells, after all that the server has said, that something is wrong on this side.
     pub(super) fn complain(&mut self, code: &str, message: &str) {
-        let text = server_error(&mut self.ids, code, message);
+        let text = server_error(&mut self.ids, code, message, None);
+        self.pass(text);
+    }
+
+    /// Tells, after all that the server has said, that this event of the client's has no answer, and will have none.
+    pub(super) fn unanswered(&mut self, event_id: &str) {
+        let message = format!(
+            "There is no answer: the connection to the {} was lost. Send this event again.",
+            self.names.server
+        );
+        let text = server_error(
+            &mut self.ids,
+            "backend_disconnected",
+            &message,
+            Some(event_id),
+        );
         self.pass(text);
     }
 
@@ -185,7 +197,9 @@ impl Outputs {
             ),
             Refusal::Unsupported(message) => ("unsupported_event", message, Some("type")),
         };
-        let about = id.as_str().filter(|id| id.len() <= MAX_CLIENT_ID);
+        let about = id
+            .as_str()
+            .filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX);
         let text = client_error(&mut self.ids, code, message, param, about);
         self.answer(text);
     }
@@ -255,6 +269,7 @@ impl Outputs {
     #[must_use = "the server does not know what has been heard"]
     pub(super) fn interrupt(&mut self, asked: Instant) -> Vec<Truncation> {
         let (hit, unheard) = self.cut();
+        self.speech.cut_announced();
         if !hit.is_empty() {
             self.ordered.push_back(Waiting::Clear { asked });
             self.clears += 1;
@@ -310,8 +325,19 @@ impl Outputs {
     /// time is over.
     pub(super) fn lost(&mut self, loss: &Loss, expired: bool, now: Instant) {
         let Names { server, mind } = self.names;
-        let pieces = self.speech.server_gone();
-        self.finish(pieces);
+        let gone = self.speech.server_gone();
+        self.finish(gone.finished);
+        for effect in gone.effects {
+            self.effect(effect);
+        }
+        for response in gone.open {
+            // Clients ask for nothing more while a response has no end.
+            let details = json!({"type": "failed", "error": {"code": "backend_disconnected"}});
+            let response = json!({
+                "object": "realtime.response", "id": response, "status": "failed", "status_details": details, "output": [],
+            });
+            self.tell("response.done", json!({"response": response}));
+        }
         let over = expired || loss.cause == LossCause::Expired;
         if loss.retry.is_some() && !over {
             if !std::mem::replace(&mut self.told, true) {
@@ -349,7 +375,12 @@ impl Outputs {
             let message = format!("{what}: {}.", loss.cause);
             self.complain(code, &message);
         }
-        self.ending = Some((why, now + limits::BACKEND_LAST_WORDS));
+        // Whoever ends the session has said all that it wanted to, and none of it is left out.
+        let words = match why {
+            BackendEnd::Closed | BackendEnd::Expired => limits::BACKEND_FAREWELL,
+            BackendEnd::Failed => limits::BACKEND_LAST_WORDS,
+        };
+        self.ending = Some((why, now + words));
     }
 
     /// Whether nothing waits, also nothing for which there is no room.

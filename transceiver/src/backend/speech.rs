@@ -1,7 +1,8 @@
 //! Keeps account of the model's speech: which audio belongs to which item and response, and what has become of it.
 //!
 //! A *piece* is the audio of one content part of one item: what `conversation.item.truncate` names, and what the playout's ledger counts.
-//! A response has any number of them. The client is told of responses, the server of pieces.
+//! A response has any number of them. The client is told of responses, the server of pieces. What a server calls either counts for as long as
+//! its connection: some servers begin to count anew with each.
 
 use std::collections::VecDeque;
 
@@ -36,7 +37,16 @@ pub(super) struct Speech {
     responses: VecDeque<Response>,
     /// The responses that have been announced and have not ended, the newest last. Not every server names one with its audio.
     announced: VecDeque<String>,
+    /// How many servers are gone.
+    epoch: u64,
     made: u64,
+}
+
+/// What a server calls a response, and which server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    epoch: u64,
+    id: Option<String>,
 }
 
 #[derive(Debug)]
@@ -44,14 +54,23 @@ struct Piece {
     id: ItemId,
     item: String,
     part: u64,
-    response: Option<String>,
+    response: Name,
     fate: Fate,
     /// The playout knows of it.
     given: bool,
     /// All of its audio has come.
     complete: bool,
-    /// The server that said it is gone: there is nobody to tell.
-    orphan: bool,
+}
+
+/// What there is to do when the server is gone.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    /// Pieces to be finished: no more of them will come, and what has come is still played.
+    pub(super) finished: Vec<ItemId>,
+    /// What follows for responses of which everything has been played.
+    pub(super) effects: Vec<Effect>,
+    /// Responses that were announced, and whose end nobody will tell.
+    pub(super) open: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +85,7 @@ enum Fate {
 
 #[derive(Debug)]
 struct Response {
-    id: Option<String>,
+    name: Name,
     started: bool,
     /// No more audio will come.
     done: bool,
@@ -78,7 +97,8 @@ impl Speech {
     /// A response has begun: until it ends, it is the one of audio that names none.
     pub(super) fn response_created(&mut self, response: Option<&str>) {
         // What names no response is of another one from here on.
-        if let Some(unnamed) = self.responses.iter_mut().find(|r| r.id.is_none()) {
+        let name = self.name(None);
+        if let Some(unnamed) = self.responses.iter_mut().find(|r| r.name == name) {
             unnamed.done = true;
         }
         if self.announced.len() >= MAX_RESPONSES {
@@ -99,34 +119,15 @@ impl Speech {
             return (piece.fate == Fate::Live && !piece.complete).then_some(piece.id);
         }
         let response = response.or(self.announced.back().map(String::as_str));
-        let known = self
-            .responses
-            .iter()
-            .position(|r| r.id.as_deref() == response);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                if self.responses.len() >= MAX_RESPONSES {
-                    self.responses.pop_front();
-                }
-                self.responses.push_back(Response {
-                    id: response.map(str::to_owned),
-                    started: false,
-                    done: false,
-                    cut: false,
-                });
-                self.responses.len() - 1
-            }
-        };
+        let name = self.name(response);
+        let response = self.response(&name);
         // A response without an id cannot be told from the one before; a new item of it is a new beginning.
-        let response = &mut self.responses[at];
-        if response.id.is_none() && response.done {
+        if name.id.is_none() && response.done {
             (response.started, response.done, response.cut) = (false, false, false);
         }
         if response.cut {
             return None;
         }
-        let response = response.id.clone();
         if self.pieces.len() >= MAX_ITEMS {
             let over = self.pieces.iter().position(|p| p.fate != Fate::Live);
             self.pieces.remove(over.unwrap_or(0));
@@ -137,11 +138,10 @@ impl Speech {
             id,
             item: item.to_owned(),
             part,
-            response,
+            response: name,
             fate: Fate::Live,
             given: false,
             complete: false,
-            orphan: false,
         });
         Some(id)
     }
@@ -169,24 +169,21 @@ impl Speech {
         let ended = ended.or_else(|| self.announced.pop_back());
         self.announced.retain(|id| Some(id) != ended.as_ref());
         // The end names a response of which nothing came: then it is that of the audio which named none.
-        let is_known = self.responses.iter().any(|r| r.id == ended);
-        let response = ended.as_deref().filter(|_| is_known);
+        let mut name = self.name(ended.as_deref());
+        if !self.responses.iter().any(|r| r.name == name) {
+            name.id = None;
+        }
         let mut finished = Vec::new();
         for piece in &mut self.pieces {
-            if piece.response.as_deref() == response && piece.fate == Fate::Live && !piece.complete
-            {
+            if piece.response == name && piece.fate == Fate::Live && !piece.complete {
                 piece.complete = true;
                 finished.push(piece.id);
             }
         }
-        let known = self
-            .responses
-            .iter_mut()
-            .find(|r| r.id.as_deref() == response);
-        if let Some(known) = known {
+        if let Some(known) = self.responses.iter_mut().find(|r| r.name == name) {
             known.done = true;
         }
-        (finished, self.stopped(response))
+        (finished, self.stopped(&name))
     }
 
     /// Something became of a piece.
@@ -198,21 +195,22 @@ impl Speech {
         match event {
             PlayoutEvent::Started(_) => {
                 let response = piece.response.clone();
-                let known = self.responses.iter_mut().find(|r| r.id == response)?;
+                let known = self.responses.iter_mut().find(|r| r.name == response)?;
                 let first = !known.started;
                 known.started = true;
-                first.then_some(Effect::Started(response))
+                first.then_some(Effect::Started(response.id))
             }
             PlayoutEvent::Finished(_) => {
                 if piece.fate == Fate::Live {
                     piece.fate = Fate::Played;
                 }
                 let response = piece.response.clone();
-                self.stopped(response.as_deref())
+                self.stopped(&response)
             }
             PlayoutEvent::Cleared { sent_ms, .. } => {
                 piece.fate = Fate::Cut;
-                (!piece.orphan).then(|| {
+                // Of a server that is gone nobody is left to be told.
+                (piece.response.epoch == self.epoch).then(|| {
                     Effect::Truncate(Truncation {
                         item: piece.item.clone(),
                         part: piece.part,
@@ -239,29 +237,44 @@ impl Speech {
         for response in &mut self.responses {
             // Between two items of a response nothing is live, and yet there is more to come.
             let speaking = response.started && !response.done && !response.cut;
-            if speaking && !hit.contains(&response.id) {
-                hit.push(response.id.clone());
+            if speaking && !hit.contains(&response.name) {
+                hit.push(response.name.clone());
             }
-            response.cut |= hit.contains(&response.id);
+            response.cut |= hit.contains(&response.name);
         }
-        hit
+        hit.into_iter().map(|name| name.id).collect()
     }
 
-    /// The server is gone: pieces to be finished, since no more of them will come; what has come is still played.
-    pub(super) fn server_gone(&mut self) -> Vec<ItemId> {
-        let mut finished = Vec::new();
-        for piece in &mut self.pieces {
-            piece.orphan = true;
-            if piece.fate == Fate::Live && !piece.complete {
-                piece.complete = true;
-                finished.push(piece.id);
+    /// What has been announced, and of which nothing has come yet, is not to be played either: it answers what the user has not finished.
+    pub(super) fn cut_announced(&mut self) {
+        for id in self.announced.clone() {
+            let name = self.name(Some(&id));
+            if !self.responses.iter().any(|r| r.name == name) {
+                self.response(&name).cut = true;
             }
         }
+    }
+
+    /// The server is gone.
+    pub(super) fn server_gone(&mut self) -> Gone {
+        let mut gone = Gone {
+            open: std::mem::take(&mut self.announced).into(),
+            ..Gone::default()
+        };
+        for piece in &mut self.pieces {
+            if piece.fate == Fate::Live && !piece.complete {
+                piece.complete = true;
+                gone.finished.push(piece.id);
+            }
+        }
+        let mut names = Vec::new();
         for response in &mut self.responses {
             response.done = true;
+            names.push(response.name.clone());
         }
-        self.announced.clear();
-        finished
+        gone.effects = names.iter().filter_map(|name| self.stopped(name)).collect();
+        self.epoch += 1;
+        gone
     }
 
     /// Whether everything that came has been played or cut off.
@@ -270,29 +283,55 @@ impl Speech {
     }
 
     /// Whether this response has been played whole; told once.
-    fn stopped(&mut self, response: Option<&str>) -> Option<Effect> {
-        let of_it = |p: &Piece| p.response.as_deref() == response;
+    fn stopped(&mut self, response: &Name) -> Option<Effect> {
+        let of_it = |p: &Piece| p.response == *response;
         if self.pieces.iter().any(|p| of_it(p) && p.fate == Fate::Live) {
             return None;
         }
         let at = self
             .responses
             .iter()
-            .position(|r| r.id.as_deref() == response && r.done)?;
+            .position(|r| r.name == *response && r.done)?;
         let over = &self.responses[at];
-        let told = (over.started && !over.cut).then(|| Effect::Stopped(over.id.clone()));
+        let told = (over.started && !over.cut).then(|| Effect::Stopped(over.name.id.clone()));
         if told.is_some() {
             self.responses.remove(at);
         }
         told
     }
 
+    fn name(&self, response: Option<&str>) -> Name {
+        Name {
+            epoch: self.epoch,
+            id: response.map(str::to_owned),
+        }
+    }
+
+    /// What is known of this response, from here on if nothing was.
+    fn response(&mut self, name: &Name) -> &mut Response {
+        let known = self.responses.iter().position(|r| r.name == *name);
+        let at = known.unwrap_or_else(|| {
+            if self.responses.len() >= MAX_RESPONSES {
+                self.responses.pop_front();
+            }
+            self.responses.push_back(Response {
+                name: name.clone(),
+                started: false,
+                done: false,
+                cut: false,
+            });
+            self.responses.len() - 1
+        });
+        &mut self.responses[at]
+    }
+
     // Pieces in use are young.
     fn find(&mut self, item: &str, part: u64) -> Option<&mut Piece> {
+        let epoch = self.epoch;
         self.pieces
             .iter_mut()
             .rev()
-            .find(|p| p.part == part && p.item == item)
+            .find(|p| p.part == part && p.item == item && p.response.epoch == epoch)
     }
 }
 
@@ -376,7 +415,7 @@ mod tests {
     fn a_server_that_is_gone_is_told_nothing() {
         let mut speech = Speech::default();
         let piece = speech.audio(R, "a", 0).expect("live");
-        assert_eq!(speech.server_gone(), [piece]);
+        assert_eq!(speech.server_gone().finished, [piece]);
         speech.cut();
         assert_eq!(
             speech.played(PlayoutEvent::Cleared {
@@ -385,6 +424,61 @@ mod tests {
             }),
             None
         );
+    }
+
+    #[test]
+    fn what_a_server_is_silent_about_when_it_goes_is_told_in_its_place() {
+        let mut speech = Speech::default();
+        speech.response_created(R);
+        let piece = speech.audio(R, "a", 0).expect("live");
+        speech.played(PlayoutEvent::Started(piece));
+        speech.complete("a", 0);
+        assert_eq!(speech.played(PlayoutEvent::Finished(piece)), None);
+        let gone = Gone {
+            finished: vec![],
+            effects: vec![Effect::Stopped(owned("r1"))],
+            open: vec!["r1".to_owned()],
+        };
+        assert_eq!(speech.server_gone(), gone);
+        assert_eq!(speech.server_gone(), Gone::default(), "told once");
+    }
+
+    #[test]
+    fn another_server_may_use_the_same_names() {
+        let mut speech = Speech::default();
+        // One that is played to its end, one that is cut, and one that is still being played.
+        let played = speech.audio(R, "a", 0).expect("live");
+        speech.played(PlayoutEvent::Started(played));
+        speech.played(PlayoutEvent::Finished(played));
+        assert!(speech.audio(Some("r2"), "b", 0).is_some());
+        speech.cut();
+        let playing = speech.audio(Some("r3"), "c", 0).expect("live");
+        speech.played(PlayoutEvent::Started(playing));
+        assert_eq!(speech.server_gone().finished, [playing]);
+        for (response, item) in [("r1", "a"), ("r2", "b"), ("r3", "c")] {
+            speech.response_created(Some(response));
+            let again = speech.audio(Some(response), item, 0).expect("live");
+            let started = speech.played(PlayoutEvent::Started(again));
+            assert_eq!(started, Some(Effect::Started(owned(response))));
+            assert_eq!(speech.response_done(Some(response)).0, [again]);
+            let stopped = speech.played(PlayoutEvent::Finished(again));
+            assert_eq!(stopped, Some(Effect::Stopped(owned(response))));
+        }
+        let stopped = speech.played(PlayoutEvent::Finished(playing));
+        assert_eq!(stopped, Some(Effect::Stopped(owned("r3"))));
+    }
+
+    #[test]
+    fn a_response_that_was_announced_and_made_no_sound_can_be_cut() {
+        let mut speech = Speech::default();
+        speech.response_created(R);
+        assert!(speech.cut().is_empty(), "nothing is being said");
+        speech.cut_announced();
+        assert_eq!(speech.audio(R, "a", 0), None);
+        assert_eq!(speech.audio(None, "b", 0), None);
+        assert_eq!(speech.response_done(R), (vec![], None));
+        speech.response_created(Some("r2"));
+        assert!(speech.audio(Some("r2"), "c", 0).is_some());
     }
 
     #[test]

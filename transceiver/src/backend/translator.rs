@@ -123,6 +123,9 @@ pub trait Translator: Send {
     /// Takes what the connection says at `now`. It came at `came`, and may have waited since.
     fn server(&mut self, event: FromServer, came: Instant, now: Instant);
 
+    /// The connection is lost, which [`server`](Self::server) says in its turn: what the client says from here on is for the next one.
+    fn gone(&mut self);
+
     /// What a message is to those that wait in front of it. It is not taken.
     fn glance(&self, _message: &Message) -> Glance {
         Glance::Plain

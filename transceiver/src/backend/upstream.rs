@@ -55,13 +55,13 @@ impl Upstream {
         self.open
     }
 
-    /// The server is ready: the events that were held follow, and then the audio, which is given back for that. The caller has put first
-    /// what comes before it.
-    pub(super) fn open(&mut self) -> Vec<i16> {
+    /// The server is ready: the events that were held follow, as `word` puts them, and then the audio, which is given back for that. The
+    /// caller has put first what comes before it.
+    pub(super) fn open(&mut self, word: impl Fn(Message) -> Message) -> Vec<i16> {
         self.open = true;
         self.held_bytes = 0;
         for event in std::mem::take(&mut self.held_events) {
-            self.push(event);
+            self.push(word(event));
         }
         std::mem::take(&mut self.held).into()
     }
@@ -160,14 +160,14 @@ mod tests {
         }
         assert!(!up.push_event(Message::Text("one too many".to_owned())));
         assert_eq!((up.unsent, up.refused), (5, 1));
-        assert_eq!(up.open(), samples[5..]);
+        assert_eq!(up.open(|event| event), samples[5..]);
         assert_eq!(up.pop(), Some(Message::Text("0".to_owned())));
     }
 
     #[test]
     fn a_server_that_takes_nothing_costs_a_bounded_amount() {
         let mut up = Upstream::new(80);
-        up.open();
+        up.open(|event| event);
         let piece = Message::Text("x".repeat(2_000));
         for _ in 0..100_000 {
             up.push_audio(piece.clone(), 480);

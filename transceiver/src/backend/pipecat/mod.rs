@@ -399,7 +399,7 @@ impl Pipecat {
         let ready = rtvi::client_ready(&self.outputs.ids.make("client"));
         let ready = wire::write(Kind::Message(wire::Note { data: ready }));
         self.up.push(Message::Binary(ready));
-        let held = self.up.open();
+        let held = self.up.open(|event| event);
         self.hear(&held);
     }
 
@@ -434,6 +434,10 @@ impl Translator for Pipecat {
             FromServer::Message(Message::Text(_)) => self.unreadable(TEXT),
             FromServer::Lost(loss) => self.lost(&loss, now),
         }
+    }
+
+    fn gone(&mut self) {
+        self.up.close();
     }
 
     fn glance(&self, message: &Message) -> Glance {

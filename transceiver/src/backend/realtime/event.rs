@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::session;
 use crate::backend::ahead::Glance;
 
 /// An event of the server's, as far as it matters here.
@@ -31,8 +32,11 @@ pub(super) enum Meaning {
     ResponseCreated(Option<String>),
     /// A response ended.
     ResponseDone(Option<String>),
-    /// Something is wrong; whether the server says that the session has reached its longest time.
-    Error { expired: bool },
+    /// Something is wrong: whether the server says that the session has reached its longest time, and which event it is about.
+    Error {
+        expired: bool,
+        about: Option<String>,
+    },
     /// Nothing that matters here.
     Other,
 }
@@ -111,9 +115,13 @@ pub(super) fn read(text: &str) -> Option<Event<'_>> {
                 Meaning::ResponseDone(id)
             }
         }
-        "error" => Meaning::Error {
-            expired: member(text, "error")["code"] == "session_expired",
-        },
+        "error" => {
+            let error = member(text, "error");
+            Meaning::Error {
+                expired: error["code"] == "session_expired",
+                about: error["event_id"].as_str().map(str::to_owned),
+            }
+        }
         _ => Meaning::Other,
     };
     let told = renamed.and_then(|(_, ga)| rename(text, ga));
@@ -129,6 +137,25 @@ pub(super) fn glance(text: &str) -> Glance {
         Ok("session.created" | "session.updated") => Glance::Opaque,
         _ => Glance::Plain,
     }
+}
+
+/// Whether an event that describes the session says of interruptions what is not so already.
+pub(super) fn turns(text: &str, interrupts: bool) -> bool {
+    let said = session::told(&member(text, "session")).interrupts;
+    said.is_some_and(|said| said != interrupts)
+}
+
+/// An event of the client's in the beta's names; `None` when it is the same.
+pub(super) fn to_beta(text: &str) -> Option<String> {
+    let mut event: Value = serde_json::from_str(text).ok()?;
+    let name = match event["type"].as_str()? {
+        "session.update" => "session",
+        "response.create" => "response",
+        _ => return None,
+    };
+    let described = event.get_mut(name)?;
+    *described = session::to_beta(described.take());
+    Some(event.to_string())
 }
 
 fn member(text: &str, name: &str) -> Value {

@@ -6,12 +6,14 @@
 //!
 //! A connection begins with the server's `session.created`; the session's configuration follows as one `session.update`, then what the
 //! client said meanwhile. A new connection after a loss begins the same way, with everything that the client has configured since; what
-//! was said on the old one is gone, and the client is told so.
+//! was said on the old one is gone, and the client is told so: responses that it had announced end, and a response that the client asked for
+//! is refused.
 
 mod event;
 mod format;
 mod session;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -72,6 +74,12 @@ pub struct Realtime {
     hello_by: Option<Instant>,
     /// The server has said that the session's time is over.
     expired: bool,
+    /// The server of this connection speaks the beta.
+    beta: bool,
+    /// The `event_id` of each `response.create` that the server may not have seen, the oldest first.
+    wanted: VecDeque<String>,
+    /// The connection is lost, and not all of what it said is taken: these are what `wanted` was until then.
+    unanswered: Option<VecDeque<String>>,
     /// When the user's turn ended that the model has not answered yet.
     asked: Option<Instant>,
     latency: Option<Duration>,
@@ -102,6 +110,9 @@ impl Realtime {
             interrupts: true,
             hello_by: None,
             expired: false,
+            beta: false,
+            wanted: VecDeque::new(),
+            unanswered: None,
             asked: None,
             latency: None,
             counters: TranslatorCounters::default(),
@@ -135,16 +146,38 @@ impl Realtime {
                 self.truncate(cut);
             }
             ClientEvent::Pass | ClientEvent::Update(_) | ClientEvent::Respond => {
-                if !self.up.push_event(Message::Text(text.to_owned())) {
+                // What is held until there is a server is put into its names then.
+                let told = if self.beta && self.up.is_open() {
+                    event::to_beta(text)
+                } else {
+                    None
+                };
+                let told = told.unwrap_or_else(|| text.to_owned());
+                if !self.up.push_event(Message::Text(told)) {
                     return self.outputs.refuse(Refusal::Busy, &id);
                 }
                 match event {
                     ClientEvent::Update(session) => self.remember(&session, text.len()),
-                    ClientEvent::Respond => self.asked = Some(now),
+                    ClientEvent::Respond => {
+                        self.asked = Some(now);
+                        self.want(&id);
+                    }
                     _ => {}
                 }
             }
         }
+    }
+
+    /// The client waits for a response that it asked for by the event of this id.
+    fn want(&mut self, id: &Value) {
+        let id = id.as_str();
+        let Some(id) = id.filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX) else {
+            return;
+        };
+        if self.wanted.len() >= limits::BACKEND_HELD_EVENTS {
+            self.wanted.pop_front();
+        }
+        self.wanted.push_back(id.to_owned());
     }
 
     /// Adds what the client configures to what a new connection will be told.
@@ -200,15 +233,20 @@ impl Realtime {
             None => return self.unreadable(),
         };
         self.outputs.pass(renamed.unwrap_or(text));
-        let mut beta = false;
         match meaning {
             Meaning::AudioDone { item, part } => self.outputs.complete(&item, part),
             Meaning::ResponseCreated(response) => {
+                self.unanswered
+                    .as_mut()
+                    .unwrap_or(&mut self.wanted)
+                    .pop_front();
                 self.outputs.response_created(response.as_deref());
             }
             Meaning::ResponseDone(response) => self.outputs.response_done(response.as_deref()),
             Meaning::Session { created, session } => {
-                beta = created && session::is_beta(&session);
+                if created {
+                    self.beta = session::is_beta(&session);
+                }
                 self.follow(&session::told(&session));
             }
             Meaning::SpeechStarted => {
@@ -219,15 +257,19 @@ impl Realtime {
                 }
             }
             Meaning::TurnEnded => self.asked = Some(came),
-            Meaning::Error { expired } => {
+            Meaning::Error { expired, about } => {
                 self.counters.errors += 1;
                 self.expired |= expired;
+                self.unanswered
+                    .as_mut()
+                    .unwrap_or(&mut self.wanted)
+                    .retain(|id| Some(id) != about.as_ref());
             }
             Meaning::Other => {}
         }
-        // A server that has spoken is ready, also one that begins with another event.
-        if !self.up.is_open() {
-            self.open(beta);
+        // A server that has spoken is ready, also one that begins with another event; but not one that is gone meanwhile.
+        if !self.up.is_open() && self.unanswered.is_none() {
+            self.open();
         }
     }
 
@@ -277,13 +319,13 @@ impl Realtime {
     }
 
     /// The server is ready: it is told the session, and then everything that waited.
-    fn open(&mut self, beta: bool) {
+    fn open(&mut self) {
         self.hello_by = None;
         self.outputs.restored();
         if let Some(session) = session::update(&self.session, self.format) {
             // What follows is in the format that is asked for here.
             self.follow(&session::told(&session));
-            let session = if beta {
+            let session = if self.beta {
                 session::to_beta(session)
             } else {
                 session
@@ -295,15 +337,40 @@ impl Realtime {
             });
             self.up.push(Message::Text(update.to_string()));
         }
-        let held = self.up.open();
+        let beta = self.beta;
+        let held = self.up.open(|held| match held {
+            Message::Text(text) if beta => Message::Text(event::to_beta(&text).unwrap_or(text)),
+            held => held,
+        });
         self.hear(&held);
     }
 
-    fn lost(&mut self, loss: &Loss, now: Instant) {
-        self.up.close();
+    /// The connection is lost, whatever of it waits to be taken.
+    fn disconnect(&mut self) {
+        if self.unanswered.is_none() {
+            // What is held until there is a connection still is.
+            let held = !self.up.is_open();
+            let went = |wanted| {
+                if held {
+                    VecDeque::new()
+                } else {
+                    std::mem::take(wanted)
+                }
+            };
+            self.unanswered = Some(went(&mut self.wanted));
+        }
         self.hello_by = None;
+        self.up.close();
+    }
+
+    fn lost(&mut self, loss: &Loss, now: Instant) {
+        self.disconnect();
+        self.beta = false;
         self.asked = None;
         self.outputs.lost(loss, self.expired, now);
+        for id in self.unanswered.take().into_iter().flatten() {
+            self.outputs.unanswered(&id);
+        }
     }
 }
 
@@ -339,13 +406,22 @@ impl Translator for Realtime {
         }
     }
 
+    fn gone(&mut self) {
+        self.disconnect();
+    }
+
     fn glance(&self, message: &Message) -> Glance {
         let text = match message {
             Message::Text(text) => Some(text.as_str()),
             Message::Binary(bytes) => std::str::from_utf8(bytes).ok(),
         };
-        match text.map_or(Glance::Plain, event::glance) {
+        let Some(text) = text else {
+            return Glance::Plain;
+        };
+        match event::glance(text) {
             Glance::Interruption if !self.interrupts => Glance::Plain,
+            // Nothing behind it means something else when it says what was said before.
+            Glance::Opaque if !event::turns(text, self.interrupts) => Glance::Plain,
             glance => glance,
         }
     }
@@ -358,7 +434,7 @@ impl Translator for Realtime {
 
     fn tick(&mut self, now: Instant) {
         if self.hello_by.is_some_and(|by| now >= by) {
-            self.open(false);
+            self.open();
         }
     }
 

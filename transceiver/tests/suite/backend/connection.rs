@@ -46,6 +46,7 @@ impl Translator for Notes {
     fn server(&mut self, event: FromServer, _: Instant, _: Instant) {
         self.told.push(event);
     }
+    fn gone(&mut self) {}
     fn tick(&mut self, _: Instant) {}
     /// Everything that it is told, as text.
     fn poll(&mut self, _: QueueState, _: Instant) -> Option<Output<'_>> {

@@ -406,6 +406,93 @@ fn a_connection_that_is_made_again() {
     assert!(of_type(&lines, "to_server", "conversation.item.truncate").is_empty());
 }
 
+/// The stock SDK asks for nothing more while a response has no end, or a `response.create` no answer.
+#[test]
+fn what_was_open_when_the_connection_broke_is_ended_in_the_servers_place() {
+    let lines = check("reconnect-open-responses");
+    let done = of_type(&lines, "to_client", "response.done");
+    let done: Vec<_> = done
+        .iter()
+        .map(|(at, e)| (*at, &e["response"]["id"], &e["response"]["status"]))
+        .collect();
+    assert_eq!(
+        done,
+        [
+            (600, &json!("resp_1"), &json!("failed")),
+            (760, &json!("resp_2"), &json!("completed"))
+        ]
+    );
+    let stopped = of_type(&lines, "to_client", "output_audio_buffer.stopped");
+    assert_eq!(stopped.len(), 1);
+    let errors = of_type(&lines, "to_client", "error");
+    let about: Vec<_> = errors
+        .iter()
+        .filter_map(|(at, e)| Some((*at, e["error"]["event_id"].as_str()?)))
+        .collect();
+    // What was held until there was a connection has had its response, and the server itself has refused the second.
+    assert_eq!(about, [(820, "c1"), (1_000, "c2")]);
+}
+
+#[test]
+fn a_server_that_names_its_responses_anew_with_each_connection() {
+    let lines = check("reconnect-same-names");
+    let told = |what: &str| {
+        let told = of_type(&lines, "to_client", &format!("output_audio_buffer.{what}"));
+        told.iter()
+            .map(|(_, e)| e["response_id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told("started"), ["resp_1", "resp_2", "resp_1", "resp_2"]);
+    assert_eq!(told("stopped"), ["resp_1", "resp_1", "resp_2"]);
+    assert_eq!(told("cleared"), ["resp_2"]);
+}
+
+#[test]
+fn what_is_said_while_a_loss_waits_behind_audio_is_for_the_next_connection() {
+    let lines = check("reconnect-far-ahead");
+    let created = of_type(&lines, "to_client", "session.created");
+    let (again, _) = created[1];
+    assert!(again >= 1_000, "it waited until there was room: {again}");
+    let (heard, ms) = all(&lines, "to_server_audio_ms")[0];
+    assert_eq!((heard, ms.as_u64()), (again, Some(100)));
+    let item = of_type(&lines, "to_server", "conversation.item.create");
+    assert_eq!((item.len(), item[0].0), (1, again));
+    // Of two responses that were asked for the first had begun: the word of that waited, too.
+    let errors = of_type(&lines, "to_client", "error");
+    let about: Vec<_> = errors
+        .iter()
+        .filter_map(|(_, e)| e["error"]["event_id"].as_str())
+        .collect();
+    assert_eq!(about, ["c9"]);
+    assert_eq!(of_type(&lines, "to_client", "response.done").len(), 2);
+}
+
+#[test]
+fn a_client_of_today_at_a_server_of_the_beta() {
+    let lines = check("beta-client");
+    let beta: Vec<_> = all(&lines, "to_server")
+        .into_iter()
+        .filter(|(at, _)| *at < 300)
+        .map(|(_, event)| event.to_string())
+        .collect();
+    assert_eq!(beta.len(), 6);
+    for event in beta {
+        for name in ["output_modalities", "\"audio\":", "max_output_tokens\""] {
+            let told = event.contains(name) && !event.contains("max_response_output_tokens");
+            assert!(!told, "{event}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ends_the_session_is_heard_to_its_end() {
+    let lines = check("closed");
+    let (ended, why) = all(&lines, "ended")[0];
+    assert_eq!(why, "Closed");
+    let stopped = of_type(&lines, "to_client", "output_audio_buffer.stopped");
+    assert!(ended >= 15_000 && ended >= stopped[0].0, "{ended}");
+}
+
 #[test]
 fn a_server_that_says_what_cannot_be_read() {
     let lines = check("unreadable");

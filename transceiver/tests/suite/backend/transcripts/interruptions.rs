@@ -77,18 +77,36 @@ fn speech_is_an_interruption_before_its_turn_only_while_it_interrupts() {
     let text = |event: Value| Message::Text(event.to_string());
     let speech = text(json!({"type": "input_audio_buffer.speech_started", "item_id": "i"}));
     let now = Instant::now();
-    for (interrupts, expected) in [
-        (true, Glance::Interruption),
-        (false, Glance::Plain),
-        (true, Glance::Interruption),
+    // What says again how it is changes nothing that comes behind it.
+    for (interrupts, itself, expected) in [
+        (true, Glance::Plain, Glance::Interruption),
+        (false, Glance::Opaque, Glance::Plain),
+        (false, Glance::Plain, Glance::Plain),
+        (true, Glance::Opaque, Glance::Interruption),
     ] {
         let detection = json!({"type": "server_vad", "interrupt_response": interrupts});
         let session = json!({"audio": {"input": {"turn_detection": detection}}});
         let updated = text(json!({"type": "session.updated", "session": session}));
-        assert_eq!(realtime.glance(&updated), Glance::Opaque);
+        assert_eq!(realtime.glance(&updated), itself);
         realtime.server(FromServer::Message(updated), now, now);
         assert_eq!(realtime.glance(&speech), expected);
     }
+}
+
+/// Not every server ends what it had begun to answer, when the user goes on.
+#[test]
+fn an_interruption_of_an_answer_that_has_made_no_sound() {
+    let lines = check("barge-in-before-sound");
+    let told = |what: &str| {
+        let told = of_type(&lines, "to_client", &format!("output_audio_buffer.{what}"));
+        told.iter()
+            .map(|(_, e)| e["response_id"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told("started"), ["resp_2"]);
+    assert_eq!(told("stopped"), ["resp_2"]);
+    assert!(told("cleared").is_empty(), "nothing was heard");
+    assert!(of_type(&lines, "to_server", "conversation.item.truncate").is_empty());
 }
 
 #[test]
