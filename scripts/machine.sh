@@ -57,6 +57,7 @@ venv=$PWD/tests/e2e/.venv
 # Prints the path of a Python that is new enough.
 system_python() {
     local python
+    have python3.11 || need_debian python3=python3 >&2
     python=$(command -v python3.11 || command -v python3) || die "python3 is not installed" "As root: apt-get install -y python3 python3-venv"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed"
     printf '%s\n' "$python"
