@@ -18,7 +18,7 @@
 //! - [`shard`]: the pump, turn by turn; [`ring`]: io_uring, buffers, sends (unsafe lives there); [`waiting`]: a small
 //!   decision of a turn;
 //! - [`control`], [`wake`], `latest`: what other threads may tell a core; [`cache`]: the flow cache, on a thread of its own;
-//! - [`counters`], [`lateness`], [`peers`], [`roster`], [`admin`]: what others see; [`limits`]: every bound.
+//! - [`counters`], [`lateness`], [`peers`], [`roster`], [`admin`]: what others see; [`limits`]: the bounds.
 
 pub mod admin;
 pub mod bystander;

@@ -37,7 +37,7 @@ pub struct PathIndex(usize);
 /// Two voice packets. While both are heard the client's media decides.
 const SILENCE_FOR_NOMINATED: Duration = Duration::from_millis(40);
 
-/// The same for a path that lives but was never nominated: some clients nominate once and never again (case 15).
+/// The same for a path that lives but was never nominated: some clients nominate once and never again (fault 15).
 ///
 /// Two of a browser's consent intervals.
 const SILENCE_FOR_ALIVE: Duration = Duration::from_secs(6);

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(six.to_string(), "1 1 [fd00::7]:5000 3 2882400001 0");
     }
 
-    /// Case 3: one client has one key, however a socket spelled its address.
+    /// Fault 3: one client has one key, however a socket spelled its address.
     #[test]
     fn a_mapped_address_has_the_key_of_the_plain_one() {
         assert_eq!(id("[::ffff:203.0.113.9]:40000"), id("203.0.113.9:40000"));

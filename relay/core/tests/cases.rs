@@ -1,4 +1,4 @@
-//! What went wrong in other relays, one test each: each fails without the behaviour that it names.
+//! What went wrong in other relays (docs/faults.md), one test each: each fails without the behaviour that it names.
 
 mod budget;
 mod world;
@@ -26,7 +26,7 @@ fn proven_call(relay: &mut Relay, call: &Call, address: &str) {
     assert_eq!(relay.claims(0, address), vec![(call.who, true)]);
 }
 
-/// Case 1: a client port is reused for a new session, and a cached tuple would send its checks to the old one.
+/// Fault 1: a client port is reused for a new session, and a cached tuple would send its checks to the old one.
 #[test]
 fn the_ufrag_of_a_request_wins_over_the_flow_of_its_address() {
     let mut relay = Relay::plain();
@@ -44,7 +44,7 @@ fn the_ufrag_of_a_request_wins_over_the_flow_of_its_address() {
     assert_eq!(relay.claims(0, port), vec![(new.who, true)]);
 }
 
-/// Case 2: cleaning up an ended session would remove the entry of a newer one at the same address.
+/// Fault 2: cleaning up an ended session would remove the entry of a newer one at the same address.
 #[test]
 fn closing_a_session_leaves_a_newer_one_at_its_address() {
     let mut relay = Relay::plain();
@@ -76,7 +76,7 @@ fn closing_a_session_leaves_a_newer_one_at_its_address() {
     assert_eq!(relay.router.trunk_count(), 0);
 }
 
-/// Case 3: one client must not be two because a socket spelled its address as mapped into IPv6.
+/// Fault 3: one client must not be two because a socket spelled its address as mapped into IPv6.
 #[test]
 fn a_mapped_and_a_plain_address_are_one_flow() {
     let mut relay = Relay::plain();
@@ -91,7 +91,7 @@ fn a_mapped_and_a_plain_address_are_one_flow() {
     assert_eq!(relay.router.flow_counts().flows, 1);
 }
 
-/// Case 7: the address of an owner that is gone belongs to another one now, which does not know the session.
+/// Fault 7: the address of an owner that is gone belongs to another one now, which does not know the session.
 #[test]
 fn a_session_that_its_owner_does_not_know_is_sent_there_no_more() {
     let mut relay = Relay::plain();
@@ -124,7 +124,7 @@ fn a_session_that_its_owner_does_not_know_is_sent_there_no_more() {
     );
 }
 
-/// Case 7 again: the last check of a client overtakes the word of its session's end, and nobody else sends there any more.
+/// Fault 7 again: the last check of a client overtakes the word of its session's end, and nobody else sends there any more.
 #[test]
 fn a_check_after_its_session_s_end_makes_a_flow_that_its_owner_can_tell_from_the_one_before_and_end()
  {
@@ -142,7 +142,7 @@ fn a_check_after_its_session_s_end_makes_a_flow_that_its_owner_can_tell_from_the
     assert_ne!(handles[0], handles[1]);
 }
 
-/// Case 10: a flood of packets with no verified token would fill a proxy's table.
+/// Fault 10: a flood of packets with no verified token would fill a proxy's table.
 #[test]
 fn nothing_that_is_unverified_leaves_a_trace() {
     let mut relay = Relay::plain();

@@ -43,7 +43,7 @@ fn a_core_that_was_held_up_under_load_both_ways_goes_on() {
     relay.stop();
 }
 
-/// Case 11 of those that went wrong elsewhere: a burst that a buffer cannot hold, of which nothing is known afterwards.
+/// Fault 11: a burst that a buffer cannot hold, of which nothing is known afterwards.
 #[test]
 fn what_a_full_receive_buffer_loses_is_counted() {
     // Two or three times what the largest buffer holds that a relay asks for.
@@ -68,7 +68,7 @@ fn what_a_full_receive_buffer_loses_is_counted() {
     relay.stop();
 }
 
-/// Case 11 again: buffers are sized, and a kernel that caps them is named.
+/// Fault 11 again: buffers are sized, and a kernel that caps them is named.
 #[test]
 fn buffers_are_as_large_as_the_kernel_grants_and_a_cap_is_reported() {
     let testbed = Testbed::new();

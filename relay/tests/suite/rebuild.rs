@@ -135,7 +135,7 @@ fn packet_rings() -> Vec<RawFd> {
         .collect()
 }
 
-/// Case 6 of those that went wrong elsewhere: a member that comes back renumbers the group, and live flows reach a core that
+/// Fault 6: a member that comes back renumbers the group, and live flows reach a core that
 /// does not know them.
 #[test]
 fn a_lost_core_starts_the_group_anew_and_the_next_check_revives_each_call() {

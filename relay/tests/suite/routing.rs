@@ -183,7 +183,7 @@ fn a_packet_of_the_largest_size_passes_unchanged() {
     relay.stop();
 }
 
-/// Case 4 of those that went wrong elsewhere: a reply that comes from another address than the one that was hit.
+/// Fault 4: a reply that comes from another address than the one that was hit.
 #[test]
 fn one_client_socket_uses_two_public_addresses_and_is_answered_from_the_one_it_hit() {
     let testbed = Testbed::new();

@@ -1,8 +1,13 @@
 //! Calls that move: between ingress points, relays, addresses of the client's, and by ICE restarts.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use firsthop_shared::address::{ClientAddr, FlowHandle, Hop, IngressId};
+use firsthop_shared::stun::Stun;
+use firsthop_shared::stun_write::{Role, binding_request};
 use firsthop_transceiver::life::State;
 use firsthop_transceiver::session::Advertised;
 
@@ -46,6 +51,48 @@ fn both_ingresses_of_a_call_work_and_replies_leave_by_the_one_that_was_hit() {
         media(call) != used && call.client.heard.packets > heard + 100
     });
     assert_eq!(call.session.state(), State::Live);
+}
+
+/// Fault 15. The client's engine nominates with every check, Firefox with the first ones alone.
+#[test]
+fn a_client_that_nominates_once_has_every_later_check_answered() {
+    let mut call = Call::live(33);
+    let password = credentials(call.id, 0).password;
+    let checks = Rc::new(RefCell::new(Vec::new()));
+    let asked = Rc::clone(&checks);
+    call.change_up = Box::new(move |packet| {
+        let Ok(check) = Stun::parse(packet) else {
+            return;
+        };
+        if !check.use_candidate() {
+            return;
+        }
+        let transaction = check.transaction();
+        let username = String::from_utf8(check.username().expect("a user").to_vec());
+        let username = username.expect("text");
+        let role = Role::Controlling(1, false);
+        binding_request(packet, transaction, &username, password.as_bytes(), 1, role);
+        asked.borrow_mut().push(transaction);
+    });
+    let before = call.sent.len();
+    call.run(secs(90));
+    call.change_up = Box::new(|_| {});
+    // What is on its way is answered, too.
+    call.run(ms(100));
+    let answers: HashSet<_> = call.sent[before..]
+        .iter()
+        .filter(|(_, sent)| sent.payload[..2] == [1, 1])
+        .map(|(_, sent)| Stun::parse(&sent.payload).expect("STUN").transaction())
+        .collect();
+    let asked = checks.borrow();
+    assert!(asked.len() > 20, "{} checks in 90 s", asked.len());
+    let answered = asked.iter().filter(|check| answers.contains(*check));
+    assert_eq!(answered.count(), asked.len());
+    assert_eq!(call.session.state(), State::Live, "past consent expiry");
+    call.speak(true);
+    let heard = call.client.heard.packets;
+    call.run(secs(1));
+    assert!(call.client.heard.packets > heard + 40);
 }
 
 #[test]

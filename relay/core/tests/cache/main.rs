@@ -392,7 +392,7 @@ fn a_client_inside_the_internal_networks_is_neither_asked_about_nor_restored() {
     assert_eq!(relay.router.flow_counts().flows, 0);
 }
 
-/// Case 9: a spoofed ClientHello makes no state, whatever the cache says of others.
+/// Fault 9: a spoofed ClientHello makes no state, whatever the cache says of others.
 #[test]
 fn a_flood_of_unknown_clients_makes_no_flow() {
     let mut relay = relay(&with_cache());

@@ -39,6 +39,7 @@ pub(crate) fn is_media(outgoing: &Outgoing) -> bool {
 }
 
 type LoseUp = Box<dyn FnMut(&Arrival, &[u8]) -> bool>;
+type ChangeUp = Box<dyn FnMut(&mut Vec<u8>)>;
 type DelayUp = Box<dyn Fn(&[u8]) -> Duration>;
 type LoseDown = Box<dyn FnMut(&Outgoing) -> bool>;
 type Up = (Instant, Arrival, Vec<u8>);
@@ -59,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) sent: Vec<(Instant, Outgoing)>,
     /// Drops what the client sends, when it says so.
     pub(crate) lose_up: LoseUp,
+    /// Makes another packet of what the client sends.
+    pub(crate) change_up: ChangeUp,
     /// How much longer than [`LATENCY`] a packet of the client's takes.
     pub(crate) delay_up: DelayUp,
     /// Drops what the session sends, when it says so.
@@ -211,6 +214,7 @@ impl Call {
             down: VecDeque::new(),
             sent: Vec::new(),
             lose_up: Box::new(|_, _| false),
+            change_up: Box::new(|_| {}),
             delay_up: Box::new(|_| Duration::ZERO),
             lose_down: Box::new(|_| false),
             answer,
@@ -374,7 +378,8 @@ impl Call {
                         panic!("the client sends to {}", transmit.destination);
                     };
                     let from = self.arrival(a.ingress);
-                    let packet: Vec<u8> = transmit.contents.into();
+                    let mut packet: Vec<u8> = transmit.contents.into();
+                    (self.change_up)(&mut packet);
                     if !(self.lose_up)(&from, &packet) {
                         let at = self.now + LATENCY + (self.delay_up)(&packet);
                         let place = self.up.partition_point(|(other, ..)| *other <= at);
