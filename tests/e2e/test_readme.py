@@ -84,6 +84,22 @@ def test_the_plan_of_the_readme_can_be_made_from_the_results(binaries: Path) -> 
     assert len(json.loads(plan.stdout)["regions"]) == 3
 
 
+def test_the_guide_sizes_by_what_was_measured() -> None:
+    capacity = json.loads((REPOSITORY / "perf/results/capacity.json").read_text())
+    carried = {(one["service"], one["work"]): one["per_core"] for one in capacity["carried"]}
+    rows = {
+        "relay": ("relay", "forwarding"),
+        "transceiver, G.711 passed through": ("transceiver", "passthrough"),
+        "transceiver, Opus decoded and encoded": ("transceiver", "transcoding"),
+        "signaling": ("signaling", "set_up"),
+    }
+    guide = (REPOSITORY / "docs/operations.md").read_text()
+    for part, measured in rows.items():
+        row = re.search(rf"^\| {re.escape(part)} \| ([\d,]+) ", guide, re.MULTILINE)
+        assert row is not None, part
+        assert row[1] == f"{carried[measured]:,.0f}", part
+
+
 def test_the_ratios_of_the_architecture_are_those_of_the_results() -> None:
     results = json.loads((REPOSITORY / "perf/results/relay.json").read_text())
     musts = {target["name"]: target["must"] for target in results["targets"]}
