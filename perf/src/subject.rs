@@ -204,12 +204,6 @@ impl Lab {
         &self.keyring
     }
 
-    /// Whether the relay in Go was built.
-    #[must_use]
-    pub fn has_go(&self) -> bool {
-        self.go.is_some()
-    }
-
     /// Starts a program, and waits until it serves.
     ///
     /// # Errors

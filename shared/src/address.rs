@@ -182,6 +182,9 @@ impl KeyId {
     /// One more than the largest valid id.
     pub const COUNT: usize = 511;
 
+    /// The bits that an id takes in the two characters that lead what a key has sealed: the ufrag's, a call id's, a client secret's.
+    pub const MASK: u16 = 0x1ff;
+
     /// The id of a new keyring's first key.
     pub const FIRST: Self = Self(1);
 

@@ -32,7 +32,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::address::{ClientAddr, ClusterId, IngressId, canonical};
+use crate::address::{ClusterId, IngressId, canonical};
 use crate::reload::{ReadError, read_small_file};
 use crate::url_port::{self, PortError};
 
@@ -159,16 +159,6 @@ pub struct Ingress {
 }
 
 impl Ingress {
-    /// The advertised address that a client of this family used, when the ingress has one.
-    #[must_use]
-    pub fn address_for(&self, client: &ClientAddr) -> Option<SocketAddr> {
-        if client.is_ipv6() {
-            self.ipv6.map(SocketAddr::V6)
-        } else {
-            self.ipv4.map(SocketAddr::V4)
-        }
-    }
-
     /// The advertised addresses, IPv4 first.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.ipv4
@@ -381,16 +371,8 @@ mod tests {
         let relay = fleet.cluster(ClusterId(1)).expect("known").relays[0];
         assert_eq!((relay.port, relay.cores, relay.seed), (4000, 2, 0));
         let ingress = fleet.ingress(IngressId(7)).expect("known");
-        let v4 = ClientAddr::new("198.51.100.1:9".parse().expect("an address"));
-        let v6 = ClientAddr::new("[2001:db8::9]:9".parse().expect("an address"));
-        assert_eq!(
-            ingress.address_for(&v4).map(|a| a.to_string()).as_deref(),
-            Some("203.0.113.10:3478")
-        );
-        assert_eq!(
-            ingress.address_for(&v6).map(|a| a.to_string()).as_deref(),
-            Some("[2001:db8::10]:3478")
-        );
+        let addresses: Vec<_> = ingress.addresses().map(|a| a.to_string()).collect();
+        assert_eq!(addresses, ["203.0.113.10:3478", "[2001:db8::10]:3478"]);
         let mapped = "[::ffff:203.0.113.10]:3478".parse().expect("an address");
         assert_eq!(fleet.ingress_by_address(mapped), Some(IngressId(7)));
     }

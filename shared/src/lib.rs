@@ -8,9 +8,9 @@
 //! - [`stun`] and [`stun_write`]: the few parts of STUN that routing needs;
 //! - [`packet`]: the RFC 7983 classes;
 //! - [`keyring`], [`masters`], [`fleet`], [`reload`]: the files that operators hand out;
-//! - [`control`]: the messages from signaling to a transceiver;
+//! - [`control`]: the messages from signaling to a transceiver, and [`control_secret`], which they carry;
 //! - [`url_port`]: what the port of a URL in a setting may be;
-//! - [`address`], [`limits`]: newtypes that cannot be mixed up, and every bound.
+//! - [`address`], [`limits`]: newtypes that cannot be mixed up, and the bounds that two programs share.
 //!
 //! The library has no runtime, no socket and no `unsafe`; it reads no clock and no random source: time and randomness are
 //! arguments.

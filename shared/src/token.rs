@@ -32,8 +32,6 @@ const TAG_LEN: usize = 16;
 const PLAIN_LEN_IPV4: usize = 14;
 const PLAIN_LEN_IPV6: usize = 26;
 const SEALED_MAX: usize = TAG_LEN + PLAIN_LEN_IPV6;
-/// Position of the key id's nine bits in `K`.
-const KEY_MASK: u16 = 0x1ff;
 
 const _: () = {
     assert!((TAG_LEN + PLAIN_LEN_IPV4) / 3 * 4 + 2 == UFRAG_LEN_IPV4);
@@ -232,7 +230,7 @@ fn find_key<'a>(keyring: &'a DataKeyring, ufrag: &[u8]) -> Result<(&'a DataKey, 
     if bits >> 9 != u16::from(ipv6) {
         return Err(TokenError::Format);
     }
-    let id = KeyId::new(bits & KEY_MASK).ok_or(TokenError::UnknownKey)?;
+    let id = KeyId::new(bits & KeyId::MASK).ok_or(TokenError::UnknownKey)?;
     let key = keyring.get(id).ok_or(TokenError::UnknownKey)?;
     Ok((key, ipv6))
 }

@@ -50,8 +50,6 @@ const TENANT_LEN: usize = 10;
 const PLAIN_LEN_IPV4: usize = FIXED_LEN + 4;
 const PLAIN_LEN_IPV6: usize = FIXED_LEN + 16;
 const HEAD_LEN: usize = PREFIX.len() + 2;
-/// Position of the key id's nine bits in `K`.
-const KEY_MASK: u16 = 0x1ff;
 
 const _: () = {
     assert!((TAG_LEN + PLAIN_LEN_IPV4).is_multiple_of(3));
@@ -191,7 +189,7 @@ pub fn open(keyring: &ApiKeyring, id: &str) -> Result<CallRef, CallIdError> {
     if bits >> 9 != u16::from(ipv6) {
         return Err(CallIdError::Format);
     }
-    let key = KeyId::new(bits & KEY_MASK)
+    let key = KeyId::new(bits & KeyId::MASK)
         .and_then(|id| keyring.get(id))
         .ok_or(CallIdError::UnknownKey)?;
     let sealed = URL_SAFE_NO_PAD

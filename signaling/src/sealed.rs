@@ -20,8 +20,6 @@ use firsthop_shared::keyring::{ApiKey, ApiKeyring};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Position of the key id's nine bits in `K`.
-const KEY_MASK: u16 = 0x1ff;
 /// Length of `K` in characters.
 const KEY_LEN: usize = 2;
 /// Length of the AES-SIV tag in bytes: a shorter token holds nothing.
@@ -96,7 +94,7 @@ pub fn open<T: DeserializeOwned>(
     if bits >> 9 != 0 {
         return Err(SealError::Version);
     }
-    let key = KeyId::new(bits & KEY_MASK)
+    let key = KeyId::new(bits & KeyId::MASK)
         .and_then(|id| keyring.get(id))
         .ok_or(SealError::UnknownKey)?;
     let sealed = URL_SAFE_NO_PAD

@@ -1,7 +1,7 @@
 //! The life of a session: created → connecting → live ⇄ interrupted → ended, each end with a reason.
 //!
 //! Pure: it is told what was proven and when, and says when it wants to be asked again. The engine's own idea of being
-//! connected is not used: it keeps to the pair it has nominated, while a session lives as long as its client is heard on any
+//! connected is not used: it keeps to the pair it has selected, while a session lives as long as its client is heard on any
 //! proven path.
 
 mod phase;

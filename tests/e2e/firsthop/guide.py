@@ -20,7 +20,6 @@ from .namespaces import Namespace
 from .processes import Program
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
-ETC = "/etc/firsthop"
 
 _SSH = """\
 #!/bin/sh

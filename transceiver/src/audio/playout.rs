@@ -258,11 +258,6 @@ impl Playout {
         self.ledger.sent_ms(item)
     }
 
-    /// Whether nothing waits to be sent, the fade of a clear included.
-    pub fn is_drained(&self) -> bool {
-        self.samples.is_empty() && self.fade.is_empty()
-    }
-
     /// The frame that is due at `now`, or `None`. Call until `None`: at most one frame per [`MIN_SPACING`] is due.
     pub fn poll(&mut self, now: Instant) -> Option<OutFrame> {
         let ready = self.ready(now);

@@ -59,7 +59,6 @@ fn audio_faster_than_real_time_leaves_in_frames_of_20_ms() {
         );
         assert_eq!(frame.marker, n == 0);
     }
-    assert!(playout.is_drained());
 }
 
 #[test]
