@@ -99,9 +99,7 @@ pub enum FleetError {
         url: String,
     },
     /// A URL with a port that is none.
-    #[error(
-        "{kind} {id}: {field} '{url}': {error}; give one from 1 to 65535, or leave the colon out"
-    )]
+    #[error("{kind} {id}: {field}: {error}; give one from 1 to 65535, or leave the colon out")]
     Port {
         /// `cluster` or `ingress`.
         kind: &'static str,
@@ -109,8 +107,6 @@ pub enum FleetError {
         id: u16,
         /// Which setting of it.
         field: &'static str,
-        /// What stands there.
-        url: String,
         /// What is wrong with the port.
         error: PortError,
     },
@@ -329,7 +325,6 @@ fn check_url(
         kind,
         id,
         field,
-        url: url.to_owned(),
         error,
     })
 }
@@ -432,11 +427,15 @@ mod tests {
             ),
             (
                 &GOOD.replace("localhost:8080", "localhost:99999"),
-                "cluster 1: signaling 'http://localhost:99999': ':99999' in it is no port",
+                "cluster 1: signaling: ':99999' in it is no port",
             ),
             (
                 &GOOD.replace("name = \"fra\"", "health = \"http://10.1.0.4:0/readyz\""),
-                "ingress 7: health 'http://10.1.0.4:0/readyz': ':0' in it is no port",
+                "ingress 7: health: ':0' in it is no port",
+            ),
+            (
+                &GOOD.replace("name = \"fra\"", "health = \"http://me:98765/4@10.1.0.4/\""),
+                "ingress 7: health: what stands behind a colon in it is no port",
             ),
             (
                 &GOOD.replace("cores = 2", "cores = 0"),

@@ -29,7 +29,14 @@ pub fn check(url: &str) -> Result<(), PortError> {
         Some((_, rest)) => rest,
         None => url.split_once(':').map_or("", |(_, rest)| rest),
     };
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    // Of these schemes a backslash is read as a slash (WHATWG URL, "special scheme"); in others it may be part of a password.
+    let special = ["http:", "https:", "ws:", "wss:"];
+    let special = special.iter().any(|scheme| {
+        let start = url.as_bytes().get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+    });
+    let ends = |c| matches!(c, '/' | '?' | '#') || (special && c == '\\');
+    let authority = rest.split(ends).next().unwrap_or_default();
     let host = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
@@ -41,10 +48,12 @@ pub fn check(url: &str) -> Result<(), PortError> {
     let Some((_, port)) = after.split_once(':') else {
         return Ok(());
     };
+    // With an @ behind it, this is no port but a password's beginning.
+    let cut = !authority.contains('@') && rest.contains('@');
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     match port.trim_start_matches('0').parse::<u16>() {
         Ok(_) if digits => Ok(()),
-        _ if digits => Err(PortError::Number(port.chars().take(QUOTED).collect())),
+        _ if digits && !cut => Err(PortError::Number(port.chars().take(QUOTED).collect())),
         _ => Err(PortError::Other),
     }
 }
@@ -71,6 +80,8 @@ mod tests {
             "turn:h:3478?transport=udp",
             "stun:[2001:db8::1]:3478",
             "no URL at all",
+            "redis://:pa\\ss@cache:6379",
+            "http://h\\:99999",
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
@@ -100,6 +111,8 @@ mod tests {
             // Whoever left a character of a password as it is does not find it in a log.
             "wss://me:pass/word@h",
             "wss://me:pass?word@h:443",
+            "redis://:98765432/abc@h",
+            "rediss://me:98765432?abc@h:6379",
         ] {
             assert_eq!(check(bad), Err(PortError::Other), "{bad}");
         }

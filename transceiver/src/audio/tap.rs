@@ -43,7 +43,8 @@ impl Tap {
             Some("session.updated") => self.updated = Some(event.into()),
             Some("input_audio_buffer.speech_started") => self.speaking = true,
             // Whoever said that the user speaks may be gone, and then nobody says that the user does not.
-            Some("input_audio_buffer.speech_stopped" | "error") => self.speaking = false,
+            Some("input_audio_buffer.speech_stopped") => self.speaking = false,
+            Some("error") => self.speaking &= !event.contains("backend_disconnected"),
             _ => {}
         }
         self.copy(event);

@@ -224,6 +224,13 @@ impl Apps {
         }
     }
 
+    /// Whether the server of any of them is connected to by TLS.
+    pub(super) fn want_tls(&self) -> bool {
+        let named = self.named.iter().flat_map(HashMap::values);
+        let mut all = named.chain([&self.fallback]);
+        all.any(|app| app.url.as_ref().and_then(Uri::scheme_str) == Some("wss"))
+    }
+
     /// The application of a call that names this one, or none.
     #[must_use]
     pub fn find(&self, name: Option<&str>) -> Option<Arc<App>> {

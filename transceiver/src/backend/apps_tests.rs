@@ -42,6 +42,23 @@ impl Drop for Folder {
 const VOICE: &str = "[app.voice]\nbackend = \"realtime\"\nurl = \"wss://models.example/v1/realtime\"\nmodel = \"m 1\"\n\
     key_file = \"key\"\nsession = { instructions = \"Be brief.\" }\n";
 
+#[test]
+fn applications_say_whether_any_of_them_wants_tls() {
+    let folder = Folder::new();
+    let plain = "[app.bot]\nbackend = \"pipecat\"\nurl = \"ws://127.0.0.1:8765\"\n[app.echo]\nbackend = \"echo\"\n";
+    let secure =
+        "[app.voice]\nbackend = \"realtime\"\nurl = \"wss://models.example/v1/realtime\"\n";
+    for (text, wants) in [
+        (plain.to_owned(), false),
+        (format!("{plain}{secure}"), true),
+    ] {
+        let file = folder.write("apps.toml", &text);
+        let read = AppsReloader::new(App::default(), None, Some(&file));
+        let (_, apps) = read.expect("usable");
+        assert_eq!(apps.want_tls(), wants, "{text}");
+    }
+}
+
 fn shown(app: &App) -> (String, Vec<(String, String)>) {
     let tls = config(Roots::None, None).expect("TLS");
     let target = app.target(Some("asked"), &tls).expect("a target");

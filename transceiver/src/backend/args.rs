@@ -6,7 +6,6 @@ use std::sync::Arc;
 use clap::Args;
 use firsthop_service::settings::SettingError;
 use tokio_rustls::rustls::ClientConfig;
-use tokio_tungstenite::tungstenite::http::Uri;
 
 use super::apps::{App, Apps, AppsReloader, Kind, parse_url};
 use super::key::{Auth, Secret};
@@ -136,14 +135,6 @@ impl BackendConfig {
             rate: args.backend_rate,
             ..App::default()
         };
-        let secure = app.url.as_ref().and_then(Uri::scheme_str) == Some("wss");
-        if args.backend_roots == Roots::None
-            && args.backend_ca.is_none()
-            && (secure || args.apps.is_some())
-        {
-            let problem = "none trusts nobody, so that no wss:// server could be connected to; give --backend-ca too, or leave this out";
-            return Err(told("--backend-roots", problem));
-        }
         let tls = tls::config(args.backend_roots, args.backend_ca.as_deref())
             .map_err(|error| told("--backend-ca", &error.to_string()))?;
         // A file that cannot be used names itself in its error.
@@ -154,6 +145,10 @@ impl BackendConfig {
         };
         let apps = AppsReloader::new(app, args.backend_key_file.as_deref(), args.apps.as_deref())
             .map_err(|error| told(named, &error.to_string()))?;
+        if args.backend_roots == Roots::None && args.backend_ca.is_none() && apps.1.want_tls() {
+            let problem = "none trusts nobody, so that no wss:// server could be connected to; give --backend-ca too, or leave this out";
+            return Err(told("--backend-roots", problem));
+        }
         Ok(Self { apps, tls })
     }
 }
@@ -200,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_with_the_fix() {
-        let cases: [(&[&str], Option<&str>, &str); 16] = [
+        let cases: [(&[&str], Option<&str>, &str); 15] = [
             (
                 &[
                     "--backend",
@@ -280,11 +275,6 @@ mod tests {
                     "--backend-roots",
                     "none",
                 ],
-                None,
-                "--backend-roots: none trusts nobody",
-            ),
-            (
-                &["--apps", "/nowhere", "--backend-roots", "none"],
                 None,
                 "--backend-roots: none trusts nobody",
             ),

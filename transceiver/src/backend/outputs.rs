@@ -41,6 +41,8 @@ pub(super) enum Refusal {
     Busy,
     /// The session that it asks for is larger than one may be.
     TooLarge,
+    /// The server has ended the session, or is gone for good.
+    Over,
     /// The server behind the session cannot do this; in words.
     Unsupported(&'static str),
 }
@@ -190,6 +192,13 @@ impl Outputs {
                 );
                 ("backend_busy", busy.as_str(), None)
             }
+            Refusal::Over => {
+                busy = format!(
+                    "The {} takes no more events: the session ends.",
+                    self.names.server
+                );
+                ("backend_closed", busy.as_str(), None)
+            }
             Refusal::TooLarge => (
                 "session_too_large",
                 "The session's configuration is too large.",
@@ -204,14 +213,16 @@ impl Outputs {
         self.answer(text);
     }
 
-    /// Audio of a content part has come: the name under which it is to be played, or nothing when it is not to be played any more.
-    /// [`play`](Self::play) takes the audio itself.
+    /// Audio of a content part has come: the name under which it is to be played. [`play`](Self::play) takes the audio itself.
+    ///
+    /// # Errors
+    /// It is not to be played any more; the server does not know yet that nothing of it was heard.
     pub(super) fn audio(
         &mut self,
         response: Option<&str>,
         item: &str,
         part: u64,
-    ) -> Option<ItemId> {
+    ) -> Result<ItemId, Option<Truncation>> {
         self.speech.audio(response, item, part)
     }
 
@@ -383,6 +394,11 @@ impl Outputs {
         self.ending = Some((why, now + words));
     }
 
+    /// Whether there will be no server any more: what was said is played, and then the session ends.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
     /// Whether nothing waits, also nothing for which there is no room.
     pub(super) fn is_empty(&self) -> bool {
         self.urgent.is_empty() && !self.speaks()
@@ -411,7 +427,14 @@ impl Outputs {
         };
         match waiting {
             Waiting::Event(text) => Some(Output::Event(text)),
-            Waiting::Finished(item) => Some(Output::Finished(item)),
+            Waiting::Finished(item) => {
+                // Of what made no sound the playout has nothing to tell.
+                if !self.speech.is_given(item) {
+                    let cut = self.played(PlayoutEvent::Finished(item));
+                    debug_assert!(cut.is_none(), "it is finished");
+                }
+                Some(Output::Finished(item))
+            }
             Waiting::Clear { asked } => {
                 self.clears -= 1;
                 Some(Output::Clear { asked })

@@ -53,7 +53,7 @@ fn a_cut_of_what_the_playout_has_never_heard_of_is_handed_back_once() {
     let piece = outputs.audio(Some("r"), "a", 3).expect("live");
     // Less than a sample: there is nothing to play.
     outputs.play(piece, Vec::new());
-    assert_eq!(outputs.audio(Some("r"), "a", 3), Some(piece));
+    assert_eq!(outputs.audio(Some("r"), "a", 3), Ok(piece));
     outputs.play(piece, vec![0; 100]);
     outputs.play(piece, vec![0; 100]);
     let unheard = Truncation {

@@ -107,16 +107,20 @@ impl Speech {
         self.announced.extend(response.map(str::to_owned));
     }
 
-    /// Audio of this part came: the name under which it is to be played; `None` when it was cut off.
+    /// Audio of this part came: the name under which it is to be played.
+    ///
+    /// # Errors
+    /// It is not to be played, since it was cut off, or its response was. The server is to be told that once.
     pub(super) fn audio(
         &mut self,
         response: Option<&str>,
         item: &str,
         part: u64,
-    ) -> Option<ItemId> {
+    ) -> Result<ItemId, Option<Truncation>> {
         if let Some(piece) = self.find(item, part) {
             // Audio after the end that the server itself has told is none of ours.
-            return (piece.fate == Fate::Live && !piece.complete).then_some(piece.id);
+            let plays = piece.fate == Fate::Live && !piece.complete;
+            return if plays { Ok(piece.id) } else { Err(None) };
         }
         let response = response.or(self.announced.back().map(String::as_str));
         let name = self.name(response);
@@ -125,9 +129,7 @@ impl Speech {
         if name.id.is_none() && response.done {
             (response.started, response.done, response.cut) = (false, false, false);
         }
-        if response.cut {
-            return None;
-        }
+        let fate = if response.cut { Fate::Cut } else { Fate::Live };
         if self.pieces.len() >= MAX_ITEMS {
             let over = self.pieces.iter().position(|p| p.fate != Fate::Live);
             self.pieces.remove(over.unwrap_or(0));
@@ -139,11 +141,23 @@ impl Speech {
             item: item.to_owned(),
             part,
             response: name,
-            fate: Fate::Live,
+            fate,
             given: false,
             complete: false,
         });
-        Some(id)
+        if fate == Fate::Live {
+            return Ok(id);
+        }
+        Err(Some(Truncation {
+            item: item.to_owned(),
+            part,
+            sent_ms: 0,
+        }))
+    }
+
+    /// Whether the playout knows of this piece, so that it will tell what becomes of it.
+    pub(super) fn is_given(&self, id: ItemId) -> bool {
+        self.pieces.iter().any(|p| p.id == id && p.given)
     }
 
     /// Audio of this piece is given to the playout, which will tell what becomes of it. Returns whether it is the first.
@@ -345,6 +359,15 @@ mod tests {
         Some(text.to_owned())
     }
 
+    /// Nothing of this item was heard.
+    fn unheard(item: &str) -> Option<Truncation> {
+        Some(Truncation {
+            item: item.to_owned(),
+            part: 0,
+            sent_ms: 0,
+        })
+    }
+
     #[test]
     fn a_response_starts_once_and_stops_when_its_last_piece_is_played() {
         let mut speech = Speech::default();
@@ -402,13 +425,14 @@ mod tests {
                 sent_ms: 40
             }))
         );
-        assert_eq!(speech.audio(Some("r2"), "b", 0), None);
+        assert_eq!(speech.audio(Some("r2"), "b", 0), Err(None));
         assert_eq!(
             speech.audio(Some("r2"), "c", 0),
-            None,
+            Err(unheard("c")),
             "nor does its response"
         );
-        assert!(speech.audio(Some("r3"), "d", 0).is_some());
+        assert_eq!(speech.audio(Some("r2"), "c", 0), Err(None), "told once");
+        assert!(speech.audio(Some("r3"), "d", 0).is_ok());
     }
 
     #[test]
@@ -450,7 +474,7 @@ mod tests {
         let played = speech.audio(R, "a", 0).expect("live");
         speech.played(PlayoutEvent::Started(played));
         speech.played(PlayoutEvent::Finished(played));
-        assert!(speech.audio(Some("r2"), "b", 0).is_some());
+        assert!(speech.audio(Some("r2"), "b", 0).is_ok());
         speech.cut();
         let playing = speech.audio(Some("r3"), "c", 0).expect("live");
         speech.played(PlayoutEvent::Started(playing));
@@ -474,11 +498,12 @@ mod tests {
         speech.response_created(R);
         assert!(speech.cut().is_empty(), "nothing is being said");
         speech.cut_announced();
-        assert_eq!(speech.audio(R, "a", 0), None);
-        assert_eq!(speech.audio(None, "b", 0), None);
+        assert_eq!(speech.audio(R, "a", 0), Err(unheard("a")));
+        assert_eq!(speech.audio(None, "b", 0), Err(unheard("b")));
+        assert_eq!(speech.audio(R, "a", 0), Err(None), "told once");
         assert_eq!(speech.response_done(R), (vec![], None));
         speech.response_created(Some("r2"));
-        assert!(speech.audio(Some("r2"), "c", 0).is_some());
+        assert!(speech.audio(Some("r2"), "c", 0).is_ok());
     }
 
     #[test]
@@ -487,7 +512,7 @@ mod tests {
         for n in 0..1_000 {
             let response = format!("r{n}");
             speech.response_created(Some(&response));
-            assert!(speech.audio(Some(&response), "a", n).is_some());
+            assert!(speech.audio(Some(&response), "a", n).is_ok());
         }
         assert!(speech.pieces.len() <= MAX_ITEMS && speech.responses.len() <= MAX_RESPONSES);
         assert!(speech.announced.len() <= MAX_RESPONSES);
@@ -512,11 +537,15 @@ mod tests {
         speech.response_created(Some("r3"));
         speech.response_created(Some("aside"));
         speech.response_done(Some("aside"));
-        assert!(speech.audio(None, "c", 0).is_some());
+        assert!(speech.audio(None, "c", 0).is_ok());
         assert_eq!(speech.cut(), [owned("r3")]);
-        assert_eq!(speech.audio(None, "d", 0), None, "its response was cut");
+        assert_eq!(
+            speech.audio(None, "d", 0),
+            Err(unheard("d")),
+            "its response was cut"
+        );
         speech.response_created(Some("r4"));
-        assert!(speech.audio(None, "e", 0).is_some());
+        assert!(speech.audio(None, "e", 0).is_ok());
         assert_eq!(speech.response_done(None).0.len(), 1);
     }
 
@@ -529,7 +558,7 @@ mod tests {
             assert_eq!(started, Some(Effect::Started(None)));
             if response == "r2" {
                 assert_eq!(speech.cut(), [None]);
-                assert_eq!(speech.audio(None, "more", 0), None);
+                assert_eq!(speech.audio(None, "more", 0), Err(unheard("more")));
             }
             let (finished, _) = speech.response_done(Some(response));
             let stopped = speech.played(PlayoutEvent::Finished(piece));
@@ -544,9 +573,9 @@ mod tests {
             assert!(speech.cut().is_empty(), "nothing is being said");
         }
         // Neither does one that was cut and has no end stand in the way of the next.
-        assert!(speech.audio(None, "d", 0).is_some());
+        assert!(speech.audio(None, "d", 0).is_ok());
         assert_eq!(speech.cut(), [None]);
         speech.response_created(None);
-        assert!(speech.audio(None, "e", 0).is_some());
+        assert!(speech.audio(None, "e", 0).is_ok());
     }
 }

@@ -144,6 +144,7 @@ impl Pipecat {
                 return self.truncated(cut);
             }
             Event::Respond => return,
+            _ if self.outputs.is_ending() => return self.outputs.refuse(Refusal::Over, &id),
             Event::Update(session) => return self.update(&session, &id),
             Event::Cancel => Kind::Interruption(wire::Interruption::default()),
             Event::Message => Kind::Message(wire::Note { data: text.into() }),
@@ -272,7 +273,7 @@ impl Pipecat {
         }
         let said = self.speaking(now);
         let (response, item) = (said.response.clone(), said.item.clone());
-        if let Some(piece) = self.outputs.audio(Some(&response), &item, 0) {
+        if let Ok(piece) = self.outputs.audio(Some(&response), &item, 0) {
             self.outputs.play(piece, pcm);
         }
     }

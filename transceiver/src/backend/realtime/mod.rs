@@ -145,6 +145,7 @@ impl Realtime {
                 let cut = self.outputs.clear(now);
                 self.truncate(cut);
             }
+            _ if self.outputs.is_ending() => self.outputs.refuse(Refusal::Over, &id),
             ClientEvent::Pass | ClientEvent::Update(_) | ClientEvent::Respond => {
                 // What is held until there is a server is put into its names then.
                 let told = if self.beta && self.up.is_open() {
@@ -284,8 +285,9 @@ impl Realtime {
         let piece = self
             .outputs
             .audio(response, &delta.item_id, delta.content_index);
-        let Some(piece) = piece else {
-            return;
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(unheard) => return self.truncate(unheard),
         };
         if self.unpacking != Some(piece) {
             self.unpacking = Some(piece);
@@ -368,7 +370,9 @@ impl Realtime {
         self.beta = false;
         self.asked = None;
         self.outputs.lost(loss, self.expired, now);
-        for id in self.unanswered.take().into_iter().flatten() {
+        let unanswered = self.unanswered.take().into_iter().flatten();
+        // Where it is not tried again the client knows that, and the session ends.
+        for id in unanswered.filter(|_| loss.retry.is_some()) {
             self.outputs.unanswered(&id);
         }
     }

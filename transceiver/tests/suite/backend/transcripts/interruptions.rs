@@ -106,7 +106,10 @@ fn an_interruption_of_an_answer_that_has_made_no_sound() {
     assert_eq!(told("started"), ["resp_2"]);
     assert_eq!(told("stopped"), ["resp_2"]);
     assert!(told("cleared").is_empty(), "nothing was heard");
-    assert!(of_type(&lines, "to_server", "conversation.item.truncate").is_empty());
+    let truncates = of_type(&lines, "to_server", "conversation.item.truncate");
+    assert_eq!(truncates.len(), 1, "the server knows that, too");
+    assert_eq!(truncates[0].1["item_id"], "item_a1");
+    assert_eq!(truncates[0].1["audio_end_ms"], 0);
 }
 
 #[test]
