@@ -63,6 +63,13 @@ system_python() {
     printf '%s\n' "$python"
 }
 
+# install_wheels FILE WHAT FIX: installs there what this lock file has, and nothing else.
+install_wheels() {
+    local said
+    said=$("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$1" 2>&1) ||
+        die "could not install $2 (${said##*$'\n'})" "$3"
+}
+
 # The Python packages and the Rust tools among them, exactly those of the lock file, again when it has changed.
 need_python() {
     local python stamp
@@ -74,10 +81,7 @@ need_python() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null || need_debian "/no-such-file=python3-venv"
     echo "Installing the Python packages of tests/e2e/requirements.lock ..."
     "$python" -m venv --clear "$venv"
-    local said
-    said=$("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-        -r "tests/e2e/requirements.lock" 2>&1) ||
-        die "could not install the Python packages (${said##*$'\n'})" "They come from PyPI, once: go online, then run this again."
+    install_wheels "tests/e2e/requirements.lock" "the Python packages" "They come from PyPI, once: go online, then run this again."
     printf '%s\n' "$stamp" >"$venv/installed"
 }
 

@@ -30,11 +30,10 @@ pub fn check(url: &str) -> Result<(), PortError> {
         None => url.split_once(':').map_or("", |(_, rest)| rest),
     };
     // Of these schemes a backslash is read as a slash (WHATWG URL, "special scheme"); in others it may be part of a password.
-    let special = ["http:", "https:", "ws:", "wss:"];
-    let special = special.iter().any(|scheme| {
-        let start = url.as_bytes().get(..scheme.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
-    });
+    let scheme = url.split(':').next().unwrap_or_default();
+    let special = ["http", "https", "ws", "wss"]
+        .iter()
+        .any(|special| scheme.eq_ignore_ascii_case(special));
     let ends = |c| matches!(c, '/' | '?' | '#') || (special && c == '\\');
     let authority = rest.split(ends).next().unwrap_or_default();
     let host = authority

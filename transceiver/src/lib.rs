@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Pure, with time and randomness passed in: [`session`] and what it is made of ([`sdp`], [`proof`], [`hops`], [`hello`], [`life`], [`idle`],
-//! [`channel`], [`audio`], which reads the clock for how long its codecs take, and for nothing else), the worker's [`worker::Core`], and [`descriptors`]. Acting: [`worker::spawn`], [`socket`], [`control`].
+//! [`channel`], [`audio`], which reads the clock for how long its codecs take, and for nothing else), the worker's [`worker::Core`], and
+//! [`descriptors`]. Acting: [`worker::spawn`], [`socket`], [`control`].
 
 pub mod audio;
 pub mod backend;

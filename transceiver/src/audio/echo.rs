@@ -20,7 +20,6 @@ use super::ledger::{ItemId, PlayoutEvent};
 use super::playout::PlayoutSettings;
 use super::voice::{VoiceDetector, VoiceEvent, VoiceSettings};
 use super::{FRAME, SAMPLE_RATE};
-use crate::limits;
 
 /// How much of the client's audio waits before its echo begins: a lost packet's wait, a late one, and a frame in hand.
 const DELAY: Duration = Duration::from_millis(80);
@@ -299,9 +298,7 @@ impl Echo {
     }
 
     fn refuse(&mut self, code: &str, message: &str, param: Option<&str>, event: &Value) {
-        let about = event["event_id"]
-            .as_str()
-            .filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX);
+        let about = events::event_id(&event["event_id"]);
         let text = events::client_error(&mut self.ids, code, message, param, about);
         self.offer(Waiting::Event(text));
     }

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::limits;
+
 /// Makes the ids of one session: unique in it, and different from another session's as far as their seeds are random.
 ///
 /// They look like the API's own (`event_`, `item_`, `resp_`, `sess_` and a random word), because clients treat them as opaque.
@@ -100,14 +102,29 @@ pub(super) fn response(ids: &mut Ids, id: &str, status: ResponseStatus) -> Strin
         ResponseStatus::InProgress => ("response.created", "in_progress"),
         ResponseStatus::Completed => ("response.done", "completed"),
     };
-    let response = json!({
+    event(ids, kind, response_of(id, status, Value::Null, json!([])))
+}
+
+/// The members of an event about a response.
+pub(crate) fn response_of(id: &str, status: &str, details: Value, output: Value) -> Value {
+    json!({"response": {
         "object": "realtime.response",
         "id": id,
         "status": status,
-        "status_details": null,
-        "output": [],
-    });
-    event(ids, kind, json!({"response": response}))
+        "status_details": details,
+        "output": output,
+    }})
+}
+
+/// Why a response has failed whose backend is gone: its `status_details`.
+pub(crate) fn disconnected() -> Value {
+    json!({"type": "failed", "error": {"code": "backend_disconnected"}})
+}
+
+/// The `event_id` of an event of the client's, as far as an error names it: not when it is no text, or too long.
+pub(crate) fn event_id(id: &Value) -> Option<&str> {
+    let id = id.as_str()?;
+    (id.len() <= limits::CLIENT_EVENT_ID_MAX).then_some(id)
 }
 
 /// `session.created` or `session.updated` with the whole session.

@@ -43,7 +43,10 @@ pub use decode::{Decoder, Origin};
 pub use echo::{Echo, EchoCounters};
 pub use encode::{Encoder, EncoderSettings, MAX_PAYLOAD, OpusMode};
 pub use events::Ids;
-pub(crate) use events::{OutputBuffer, client_error, event, output_audio_buffer, server_error};
+pub(crate) use events::{
+    OutputBuffer, client_error, disconnected, event, event_id, output_audio_buffer, response_of,
+    server_error,
+};
 pub use g711::Law;
 pub use ledger::{ItemId, MAX_ITEMS, PlayoutEvent};
 pub use loss::ExpectedLoss;

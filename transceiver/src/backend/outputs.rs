@@ -14,8 +14,8 @@ use super::speech::{Effect, Speech, Truncation};
 use super::translator::{Loss, LossCause};
 use super::unreadable::Peer;
 use crate::audio::{
-    BackendEnd, Ids, ItemId, Output, OutputBuffer, PlayoutEvent, client_error, event,
-    output_audio_buffer, server_error,
+    BackendEnd, Ids, ItemId, Output, OutputBuffer, PlayoutEvent, client_error, disconnected, event,
+    event_id, output_audio_buffer, response_of, server_error,
 };
 use crate::limits;
 
@@ -206,10 +206,7 @@ impl Outputs {
             ),
             Refusal::Unsupported(message) => ("unsupported_event", message, Some("type")),
         };
-        let about = id
-            .as_str()
-            .filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX);
-        let text = client_error(&mut self.ids, code, message, param, about);
+        let text = client_error(&mut self.ids, code, message, param, event_id(id));
         self.answer(text);
     }
 
@@ -343,11 +340,8 @@ impl Outputs {
         }
         for response in gone.open {
             // Clients ask for nothing more while a response has no end.
-            let details = json!({"type": "failed", "error": {"code": "backend_disconnected"}});
-            let response = json!({
-                "object": "realtime.response", "id": response, "status": "failed", "status_details": details, "output": [],
-            });
-            self.tell("response.done", json!({"response": response}));
+            let members = response_of(&response, "failed", disconnected(), json!([]));
+            self.tell("response.done", members);
         }
         let over = expired || loss.cause == LossCause::Expired;
         if loss.retry.is_some() && !over {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::audio::SAMPLE_RATE;
+use crate::audio::{SAMPLE_RATE, disconnected, response_of};
 use crate::backend::outputs::Outputs;
 
 /// The session as clients are told of it: what they and the application have configured, in the place of what a model would say.
@@ -56,10 +56,7 @@ impl Said {
     }
 
     fn response(&self, status: &str, details: Value, output: Value) -> Value {
-        json!({"response": {
-            "object": "realtime.response", "id": self.response, "status": status, "status_details": details,
-            "output": output,
-        }})
+        response_of(&self.response, status, details, output)
     }
 
     fn place(&self) -> Value {
@@ -95,10 +92,7 @@ impl Said {
                 let details = json!({"type": "cancelled", "reason": "turn_detected"});
                 ("cancelled", "incomplete", details)
             }
-            Ending::Lost => {
-                let details = json!({"type": "failed", "error": {"code": "backend_disconnected"}});
-                ("failed", "incomplete", details)
-            }
+            Ending::Lost => ("failed", "incomplete", disconnected()),
         };
         let transcript = json!({"type": "output_audio", "transcript": self.transcript});
         let item = self.item(item, json!([transcript]));

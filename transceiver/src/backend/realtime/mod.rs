@@ -27,7 +27,7 @@ use super::speech::Truncation;
 use super::translator::{FromServer, Loss, Message, Translator, TranslatorCounters};
 use super::unreadable::Peer;
 use super::upstream::Upstream;
-use crate::audio::{Format as Form, Input, ItemId, Law, Output, QueueState};
+use crate::audio::{Format as Form, Input, ItemId, Law, Output, QueueState, event_id};
 use crate::limits;
 
 pub use self::format::Format;
@@ -171,8 +171,7 @@ impl Realtime {
 
     /// The client waits for a response that it asked for by the event of this id.
     fn want(&mut self, id: &Value) {
-        let id = id.as_str();
-        let Some(id) = id.filter(|id| id.len() <= limits::CLIENT_EVENT_ID_MAX) else {
+        let Some(id) = event_id(id) else {
             return;
         };
         if self.wanted.len() >= limits::BACKEND_HELD_EVENTS {
@@ -237,10 +236,7 @@ impl Realtime {
         match meaning {
             Meaning::AudioDone { item, part } => self.outputs.complete(&item, part),
             Meaning::ResponseCreated(response) => {
-                self.unanswered
-                    .as_mut()
-                    .unwrap_or(&mut self.wanted)
-                    .pop_front();
+                self.asked_there().pop_front();
                 self.outputs.response_created(response.as_deref());
             }
             Meaning::ResponseDone(response) => self.outputs.response_done(response.as_deref()),
@@ -261,10 +257,7 @@ impl Realtime {
             Meaning::Error { expired, about } => {
                 self.counters.errors += 1;
                 self.expired |= expired;
-                self.unanswered
-                    .as_mut()
-                    .unwrap_or(&mut self.wanted)
-                    .retain(|id| Some(id) != about.as_ref());
+                self.asked_there().retain(|id| Some(id) != about.as_ref());
             }
             Meaning::Other => {}
         }
@@ -347,26 +340,13 @@ impl Realtime {
         self.hear(&held);
     }
 
-    /// The connection is lost, whatever of it waits to be taken.
-    fn disconnect(&mut self) {
-        if self.unanswered.is_none() {
-            // What is held until there is a connection still is.
-            let held = !self.up.is_open();
-            let went = |wanted| {
-                if held {
-                    VecDeque::new()
-                } else {
-                    std::mem::take(wanted)
-                }
-            };
-            self.unanswered = Some(went(&mut self.wanted));
-        }
-        self.hello_by = None;
-        self.up.close();
+    /// What waits for the answer of a connection whose words are being taken.
+    fn asked_there(&mut self) -> &mut VecDeque<String> {
+        self.unanswered.as_mut().unwrap_or(&mut self.wanted)
     }
 
     fn lost(&mut self, loss: &Loss, now: Instant) {
-        self.disconnect();
+        self.gone();
         self.beta = false;
         self.asked = None;
         self.outputs.lost(loss, self.expired, now);
@@ -411,7 +391,17 @@ impl Translator for Realtime {
     }
 
     fn gone(&mut self) {
-        self.disconnect();
+        if self.unanswered.is_none() {
+            // What is held until there is a connection still is.
+            let went = if self.up.is_open() {
+                std::mem::take(&mut self.wanted)
+            } else {
+                VecDeque::new()
+            };
+            self.unanswered = Some(went);
+        }
+        self.hello_by = None;
+        self.up.close();
     }
 
     fn glance(&self, message: &Message) -> Glance {

@@ -97,15 +97,9 @@ fn speech_is_an_interruption_before_its_turn_only_while_it_interrupts() {
 #[test]
 fn an_interruption_of_an_answer_that_has_made_no_sound() {
     let lines = check("barge-in-before-sound");
-    let told = |what: &str| {
-        let told = of_type(&lines, "to_client", &format!("output_audio_buffer.{what}"));
-        told.iter()
-            .map(|(_, e)| e["response_id"].clone())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(told("started"), ["resp_2"]);
-    assert_eq!(told("stopped"), ["resp_2"]);
-    assert!(told("cleared").is_empty(), "nothing was heard");
+    assert_eq!(buffers(&lines, "started"), ["resp_2"]);
+    assert_eq!(buffers(&lines, "stopped"), ["resp_2"]);
+    assert!(buffers(&lines, "cleared").is_empty(), "nothing was heard");
     let truncates = of_type(&lines, "to_server", "conversation.item.truncate");
     assert_eq!(truncates.len(), 1, "the server knows that, too");
     assert_eq!(truncates[0].1["item_id"], "item_a1");
